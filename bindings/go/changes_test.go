@@ -81,6 +81,32 @@ func TestStreamsReturnWholeCommitsInOrder(t *testing.T) {
 	wants(t, err, ErrUsage)
 }
 
+func TestValuesThatExpireHaveTheirTimes(t *testing.T) {
+	pool := openJournal(t, filepath.Join(t.TempDir(), "trees.pool"))
+	for _, kind := range []string{"u64", "str", "json"} {
+		tree, err := CreateTree[any, any](pool, kind, TreeOptions{KeyKind: "str", ValueKind: "Expiring<" + kind + ">"})
+		ok(t, err)
+		value := map[string]any{"u64": uint64(7), "str": "seven", "json": JSON("[7]")}[kind]
+		entry := []any{uint64(1900000000000), value}
+		ok(t, tree.Put("a", entry))
+		found, there, err := tree.Get("a")
+		ok(t, err)
+		items, failed := tree.Scan().Collect()
+		ok(t, failed)
+		if !there || !reflect.DeepEqual(found, any(entry)) || len(items) != 1 || !reflect.DeepEqual(items[0].Value, any(entry)) {
+			t.Errorf("%s: %v, %v", kind, found, items)
+		}
+		wants(t, tree.Put("a", value), ErrUsage)
+		commits := collectCommits(t, openChanges(t, pool, 0))
+		last := commits[len(commits)-1].Changes[0]
+		if last.ValueKind != "Expiring<"+kind+">" || !reflect.DeepEqual(last.Value, any(entry)) {
+			t.Errorf("%+v", last)
+		}
+	}
+	_, err := CreateTree[any, any](pool, "x", TreeOptions{KeyKind: "Expiring<u64>", ValueKind: "u64"})
+	wants(t, err, ErrUsage)
+}
+
 func TestALongCommitIsWhole(t *testing.T) {
 	pool := openJournal(t, filepath.Join(t.TempDir(), "trees.pool"))
 	tree := open[uint64, []byte](t, pool, "t")

@@ -11,8 +11,18 @@ import (
 // OptionOf is a value of a tree of [any] whose kind is "Option<K>": nil, or a pointer to a K.
 type OptionOf = *any
 
+// dynamicExpiring returns the codec of a value that expires: a tuple of its time and the value.
+func dynamicExpiring(inner *codec) (*codec, error) {
+	of, err := dynamicTuple([]*codec{boxed[uint64](fixed("u64", 8)), inner})
+	if err == nil {
+		of.kind = "Expiring<" + inner.kind + ">"
+	}
+	return of, err
+}
+
 // dynamicCodec returns the codec of a kind whose data are of type any: numbers, strings and bytes as of the Go type of
-// the kind, arrays as []byte, tuples as []any, options as OptionOf, "()" as struct{}.
+// the kind, arrays as []byte, tuples as []any, values that expire as []any of the time
+// in milliseconds since 1970, or 0, and the value, options as OptionOf, "()" as struct{}.
 func dynamicCodec(kind string) (*codec, error) {
 	parser := kinds{rest: kind}
 	of, err := parser.take(0)
@@ -55,6 +65,12 @@ func (k *kinds) take(depth int) (*codec, error) {
 			return nil, k.unknown()
 		}
 		return dynamicOption(inner), nil
+	case k.skip("Expiring<"):
+		inner, err := k.take(depth + 1)
+		if err != nil || !k.skip(">") {
+			return nil, k.unknown()
+		}
+		return dynamicExpiring(inner)
 	case k.skip("("):
 		return k.tuple(depth)
 	}

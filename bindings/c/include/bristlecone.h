@@ -34,10 +34,12 @@
  *     "()"                                          none
  *     "Option<K>"                                   0, or 1 followed by K's
  *     "(K,)", "(K, L)", up to eight                 K's followed by L's, without gaps
+ *     "Expiring<V>" (values only)                   a uint64_t, followed by V's
  *
- * Within options and tuples "str" and "bytes" are preceded by their length, a uint64_t. Numbers order by value, floats
- * in total order, strings bytewise, tuples by the first element that differs. Keys have up to 16 KiB, values up to
- * 128 KiB.
+ * Within these, strings and bytes are preceded by their length, a uint64_t. The time of "Expiring<V>" is in milliseconds
+ * since 1970, and 0 for a value that does not expire. Calls show expired values, too, until they are removed. Numbers
+ * order by value, floats in total order, strings bytewise, tuples by the first element that differs. Keys have up to
+ * 16 KiB, values up to 128 KiB.
  *
  * Several keys. A write of one key is atomic; several writes are not. A batch applies changes of several keys, in any
  * trees of a pool, atomically. A transaction also fails if data that it read has changed. A snapshot reads all trees as

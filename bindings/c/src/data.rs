@@ -3,6 +3,7 @@
 //! The header's introduction has the table. Elements within tuples and options are packed: adjacent without
 //! gaps, strings and bytes preceded by their length.
 
+use bristlecone_rs::Expiry;
 use bristlecone_rs::dynamic::{Datum, Kind};
 
 use crate::argument::bytes;
@@ -105,6 +106,7 @@ pub fn size(kind: &Kind) -> Option<usize> {
         Kind::Char => Some(4),
         Kind::Array(len) => Some(*len),
         Kind::Tuple(kinds) => kinds.iter().map(size).sum(),
+        Kind::Expiring(kind) => size(kind).map(|size| size_of::<u64>() + size),
         number => for_numbers!(size_of_number!(number, None)),
     }
 }
@@ -141,7 +143,13 @@ fn take<'a>(kind: &Kind, from: &mut &'a [u8]) -> Option<Datum<'a>> {
         },
         Kind::Char => char::from_u32(u32::from_ne_bytes(take_array(from)?)).map(Datum::Char),
         Kind::Str => str::from_utf8(take_counted(from)?).ok().map(|text| Datum::Str(text.into())),
+        Kind::Json => str::from_utf8(take_counted(from)?).ok().map(|text| Datum::Json(text.into())),
         Kind::Bytes => take_counted(from).map(|bytes| Datum::Bytes(bytes.into())),
+        Kind::Postcard => take_counted(from).map(|bytes| Datum::Postcard(bytes.into())),
+        Kind::Expiring(kind) => {
+            let expiry = Expiry::from_millis(u64::from_ne_bytes(take_array(from)?));
+            take(kind, from).map(|value| Datum::Expiring(Box::new(value), expiry))
+        }
         Kind::Array(len) => {
             let (bytes, rest) = from.split_at_checked(*len)?;
             *from = rest;
@@ -187,9 +195,13 @@ fn pack(kind: &Kind, datum: &Datum<'_>, to: &mut Vec<u8>) {
         (Kind::Unit, _) => {}
         (_, Datum::Bool(bit)) => to.push(u8::from(*bit)),
         (_, Datum::Char(char)) => to.extend_from_slice(&u32::from(*char).to_ne_bytes()),
-        (_, Datum::Str(text)) => pack_counted(text.as_bytes(), to),
+        (_, Datum::Str(text) | Datum::Json(text)) => pack_counted(text.as_bytes(), to),
         (Kind::Array(_), Datum::Bytes(bytes)) => to.extend_from_slice(bytes),
-        (_, Datum::Bytes(bytes)) => pack_counted(bytes, to),
+        (_, Datum::Bytes(bytes) | Datum::Postcard(bytes)) => pack_counted(bytes, to),
+        (Kind::Expiring(kind), Datum::Expiring(value, expiry)) => {
+            to.extend_from_slice(&expiry.as_millis().to_ne_bytes());
+            pack(kind, value, to);
+        }
         (_, Datum::Option(None)) => to.push(0),
         (Kind::Option(kind), Datum::Option(Some(inner))) => {
             to.push(1);
@@ -214,7 +226,11 @@ mod tests {
     #[test]
     fn data_of_every_kind_come_back() {
         let tuple = Datum::from((1u8, "x", (None::<u8>, *b"ab", b"cde".to_vec()), Some(-2i128)));
-        let data: [(&str, Datum<'_>, usize); 12] = [
+        let entry = |value: Datum<'static>| Datum::Expiring(Box::new(value), Expiry::from_millis(7));
+        let data: [(&str, Datum<'_>, usize); 15] = [
+            ("Expiring<u16>", entry(7u16.into()), 10),
+            ("Expiring<json>", entry(Datum::Json("{}".into())), 18),
+            ("Expiring<(str, u8)>", entry(("x", 7u8).into()), 18),
             ("()", ().into(), 0),
             ("bool", true.into(), 1),
             ("char", 'ä'.into(), 4),

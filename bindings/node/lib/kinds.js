@@ -256,6 +256,11 @@ function option(inner) {
   };
 }
 
+// The time in milliseconds since 1970, or 0n, and the value.
+function expiring(inner) {
+  return { ...tuple([BY_NAME.get('u64'), inner]), name: `Expiring<${inner.name}>` };
+}
+
 function tuple(elements) {
   const names = elements.map((element) => element.name).join(', ');
   const name = elements.length === 1 ? `(${names},)` : `(${names})`;
@@ -306,6 +311,11 @@ class Parser {
       const inner = this.take(depth + 1);
       if (!this.skips('>')) throw this.unknown();
       return option(inner);
+    }
+    if (this.skips('Expiring<')) {
+      const inner = this.take(depth + 1);
+      if (!this.skips('>')) throw this.unknown();
+      return expiring(inner);
     }
     const named = /^(\(\)|[a-z0-9]+)/.exec(this.rest);
     if (named && BY_NAME.has(named[0])) {

@@ -52,6 +52,22 @@ test('whole commits arrive in order', () =>
     for (const from of [0, '0', -1n, 1n << 64n, null]) await assert.rejects(pool.changes({ from }), failsWith('usage'));
   }));
 
+test('values that expire have their times', () =>
+  withJournal(async (pool) => {
+    for (const [kind, value] of [['u64', 7n], ['str', 'seven'], ['json', '[7]']]) {
+      const tree = await pool.tree(kind, 'str', `Expiring<${kind}>`);
+      assert.equal(tree.valueKind, `Expiring<${kind}>`);
+      await tree.put('a', [1_900_000_000_000n, value]);
+      assert.deepEqual(await tree.get('a'), [1_900_000_000_000n, value]);
+      assert.deepEqual(await tree.scan().toArray(), [['a', [1_900_000_000_000n, value]]]);
+      await assert.rejects(tree.put('a', value), failsWith('usage'));
+      const commits = await collect(await pool.changes());
+      assert.deepEqual(commits.at(-1).changes[0].value, [1_900_000_000_000n, value]);
+    }
+    await assert.rejects(pool.tree('x', 'Expiring<u64>', 'u64'), failsWith('usage'));
+    await assert.rejects(pool.tree('x', 'u64', 'Expiring<u64'), failsWith('usage'));
+  }));
+
 test('a long commit is whole', () =>
   withJournal(async (pool) => {
     const tree = await pool.tree('t', 'u64', 'str');

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use bristlecone::Expiry;
 use bristlecone::dynamic::{Datum, Kind};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
@@ -92,8 +93,21 @@ fn slow_datum<'a>(kind: &Kind, role: Role, it: &'a Bound<'_, PyAny>) -> PyResult
             Ok(Datum::Option(Some(Box::new(inner))))
         }
         Kind::Tuple(kinds) => tuple(kind, kinds, role, it),
+        Kind::Expiring(inner) => match tuple(kind, &entry(inner), role, it)? {
+            Datum::Tuple(mut both) if both.len() == 2 => {
+                let value = both.pop().unwrap_or(Datum::Unit);
+                let Some(Datum::U64(time)) = both.pop() else { return Err(other_type(kind, role, it)) };
+                Ok(Datum::Expiring(Box::new(value), Expiry::from_millis(time)))
+            }
+            _ => Err(other_type(kind, role, it)),
+        },
         _ => Err(other_type(kind, role, it)),
     }
+}
+
+/// Returns the kinds of the tuple that a value which expires is in Python: its time, and the value.
+pub fn entry(inner: &Kind) -> [Kind; 2] {
+    [Kind::U64, inner.clone()]
 }
 
 fn tuple(kind: &Kind, kinds: &[Kind], role: Role, it: &Bound<'_, PyAny>) -> PyResult<Datum<'static>> {
@@ -197,6 +211,7 @@ fn python_type(kind: &Kind) -> &'static str {
             _ => "a number or None",
         },
         Kind::Tuple(_) => "a tuple",
+        Kind::Expiring(_) => "a tuple of a time in milliseconds and a value",
         _ => "an int",
     }
 }
@@ -204,7 +219,7 @@ fn python_type(kind: &Kind) -> &'static str {
 /// Returns whether data of this kind become Python objects without triggering the garbage collector, so that no
 /// other code runs meanwhile.
 pub fn is_plain(kind: &Kind) -> bool {
-    !matches!(kind, Kind::Option(_) | Kind::Tuple(_))
+    !matches!(kind, Kind::Option(_) | Kind::Tuple(_) | Kind::Expiring(_))
 }
 
 /// Converts a datum to a Python object.
@@ -237,6 +252,10 @@ pub fn python<'py>(py: Python<'py>, datum: &Datum<'_>) -> PyResult<Bound<'py, Py
         Datum::Tuple(elements) => {
             let elements: Vec<_> = elements.iter().map(|it| python(py, it)).collect::<PyResult<_>>()?;
             Ok(PyTuple::new(py, elements)?.into_any())
+        }
+        Datum::Expiring(value, expiry) => {
+            let time = expiry.as_millis().into_pyobject(py)?.into_any();
+            Ok(PyTuple::new(py, [time, python(py, value)?])?.into_any())
         }
         other => Err(fault(&format!("no object for {other:?}"))),
     }

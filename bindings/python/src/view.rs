@@ -10,7 +10,7 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyAny, PyTuple};
 
 use crate::buffer::Grown;
-use crate::convert::python;
+use crate::convert::{entry, python};
 use crate::handle::{Between, Tree};
 use crate::kind::{format, is_text};
 use crate::moment::Moment;
@@ -264,6 +264,12 @@ fn described<'py>(py: Python<'py>, kind: &Kind) -> PyResult<Bound<'py, PyAny>> {
         _ if is_text(kind) => "text".into_pyobject(py)?.into_any(),
         Kind::Bytes | Kind::Postcard => "bytes".into_pyobject(py)?.into_any(),
         Kind::Array(len) => ("array", len).into_pyobject(py)?.into_any(),
+        Kind::Expiring(inner) => {
+            let both = entry(inner).map(|kind| described(py, &kind));
+            ("tuple", PyTuple::new(py, both.into_iter().collect::<PyResult<Vec<_>>>()?)?)
+                .into_pyobject(py)?
+                .into_any()
+        }
         Kind::Option(inner) => ("option", described(py, inner)?).into_pyobject(py)?.into_any(),
         Kind::Tuple(kinds) => {
             let kinds: Vec<_> = kinds.iter().map(|kind| described(py, kind)).collect::<PyResult<_>>()?;

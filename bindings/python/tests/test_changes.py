@@ -70,6 +70,22 @@ def test_kinds_are_those_of_the_tree(path: Path) -> None:
         assert found == [put("a", b"x", 1.5), put("b", -1, None), put("c", (7, "z"), "[1, 2]")]
 
 
+def test_values_that_expire_have_their_times(path: Path) -> None:
+    with opened(path) as pool:
+        for kind, value in (("u64", 7), ("str", "seven"), ("json", "[7]"), ("(u8, str)", (1, "x"))):
+            tree = pool.tree(kind, str, f"Expiring<{kind}>")
+            entry = (1_900_000_000_000, value)
+            tree["a"] = entry
+            assert tree["a"] == entry and list(tree.items()) == [("a", entry)]
+            for wrong in (value, (value, 1), (-1, value), (1,), None):
+                with pytest.raises((TypeError, OverflowError)):
+                    tree["b"] = wrong
+            *_, last = pool.changes()
+            assert list(last) == [put(kind, "a", entry)]
+        with pytest.raises(bristlecone.InvalidError):
+            pool.tree("x", "Expiring<u64>", int)
+
+
 def test_a_long_commit_is_read_while_it_is_iterated(path: Path) -> None:
     count = 200_000
     with opened(path) as pool:

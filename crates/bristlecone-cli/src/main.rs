@@ -4,6 +4,7 @@ mod args;
 mod commands;
 mod datum;
 mod dump;
+mod expiry;
 mod format;
 mod input;
 mod issues;

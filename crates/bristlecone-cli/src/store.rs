@@ -3,10 +3,11 @@
 use std::ops::Bound;
 
 use bristlecone::dynamic::Tree;
-use bristlecone::{Design, Pool, TreeSpec};
+use bristlecone::{CasError, Design, Pool, TreeSpec};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 
 use crate::datum::Datum;
+use crate::expiry;
 
 /// A tree's entry in the directory.
 pub struct TreeInfo {
@@ -71,11 +72,20 @@ pub fn tree(pool: &Pool, name: &str) -> Outcome<Tree> {
     Ok(tree)
 }
 
-/// Inserts an absent key; returns the value of a key that exists, which is unchanged.
+/// Inserts an absent key, or one that has expired; returns the value of a key that exists, which is unchanged.
 pub fn insert_new(tree: &Tree, key: &Datum, value: &Datum) -> Outcome<Option<Datum>> {
-    match tree.try_insert(key, value) {
-        Ok(()) => Ok(None),
-        Err(present) => Ok(Some(present.into_present()?)),
+    loop {
+        let held = match tree.try_insert(key, value) {
+            Ok(()) => return Ok(None),
+            Err(present) => present.into_present()?,
+        };
+        if !expiry::has_expired(&held) {
+            return Ok(Some(held));
+        }
+        match tree.compare_and_swap(key, Some(held), None) {
+            Ok(()) | Err(CasError::Found(_)) => {}
+            Err(error) => return Err(bristlecone::Error::from(error).into()),
+        }
     }
 }
 

@@ -1,97 +1,90 @@
-//! Sessions that expire, in one tree by token and in another one by time.
+//! Sessions that expire: a tree whose entries have a time, swept a few at a time.
 //!
-//! Two keys are never written in one atomic step. The order of the writes keeps the trees consistent: a session is
-//! added by time before it is created, so a crash leaves at most an entry by time without a session. Sweeping
-//! removes such entries like any other expired one.
+//! A request that finds no session is refused, whether the session has expired, was swept or never existed. Sweeping frees
+//! space only, so a program does it when it has time, and a crash in between loses nothing.
 //!
 //! ```sh
 //! cargo run --release --example sessions
 //! ```
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, UNIX_EPOCH};
 
-use bristlecone::{CasError, Pool, Result, Tree, TryInsertError};
+use bristlecone::{Expiring, ExpiringTree, Pool, Result, TryInsertError};
 
-/// Sessions: when each one expires, in seconds.
-struct Sessions {
-    by_token: Tree<&'static str, u64>,
-    /// Expiry time and token; the value is unused.
-    by_time: Tree<(u64, &'static str), u64>,
-}
+/// How long a session lives without a request.
+const IDLE: Duration = Duration::from_secs(100);
+/// Number of entries that one sweep reads.
+const SWEEP: u64 = 2;
+
+/// Sessions: the user of each token.
+struct Sessions(ExpiringTree<&'static str, &'static str>);
 
 impl Sessions {
-    fn open(pool: &Pool) -> Result<Self> {
-        Ok(Self { by_token: pool.tree("sessions")?, by_time: pool.tree("sessions by time")? })
+    /// Opens the sessions. A program uses the clock of the system: this one sets its own, in seconds.
+    fn open(pool: &Pool, clock: &Arc<AtomicU64>) -> Result<Self> {
+        let clock = Arc::clone(clock);
+        let tree = pool.tree::<&str, Expiring<&str>>("sessions")?.expiring();
+        Ok(Self(tree.with_clock(move || UNIX_EPOCH + Duration::from_secs(clock.load(Relaxed)))))
     }
 
-    /// Creates a session; returns whether the token was free.
-    fn begin(&self, token: &str, expires: u64) -> Result<bool> {
-        self.by_time.insert((expires, token), 0)?;
-        match self.by_token.try_insert(token, expires) {
+    /// Creates a session; returns whether the token was free. The token of an expired session is.
+    fn begin(&self, token: &str, user: &str) -> Result<bool> {
+        match self.0.try_insert(token, user, self.0.after(IDLE)) {
             Ok(()) => Ok(true),
             Err(TryInsertError::Present(_)) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Prolongs a session; returns whether it still existed.
-    fn prolong(&self, token: &str, expires: u64) -> Result<bool> {
-        self.by_time.insert((expires, token), 0)?;
-        let mut held = self.by_token.get(token)?;
-        while let Some(before) = held {
-            match self.by_token.compare_and_swap(token, Some(before), Some(expires)) {
-                Ok(()) => return Ok(true),
-                // Another thread prolonged or swept it meanwhile.
-                Err(CasError::Found(other)) => held = other,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(false)
+    /// Returns the user of a session, and prolongs it.
+    fn request(&self, token: &str) -> Result<Option<String>> {
+        self.0.set_expiry(token, self.0.after(IDLE))?;
+        self.0.get(token)
     }
 
     /// Removes expired sessions; returns their number.
-    fn sweep(&self, now: u64) -> Result<usize> {
+    fn sweep(&self) -> Result<u64> {
         let mut swept = 0;
-        for item in self.by_time.range(..(now, "")) {
-            let ((expires, token), _) = item?;
-            // A session that was prolonged has another time by now, and stays.
-            match self.by_token.compare_and_swap(&token, Some(expires), None) {
-                Ok(()) => swept += 1,
-                Err(CasError::Found(_)) => {}
-                Err(error) => return Err(error.into()),
+        loop {
+            let pass = self.0.remove_expired(SWEEP)?;
+            swept += pass.removed;
+            if pass.is_complete {
+                return Ok(swept);
             }
-            self.by_time.remove((expires, &token))?;
         }
-        Ok(swept)
     }
 }
 
 /// Runs the example.
 pub fn main() -> Result<()> {
     let path = PathBuf::from(format!("/dev/shm/bristlecone-sessions-{}.pool", std::process::id()));
+    let clock = Arc::new(AtomicU64::new(1000));
     let pool = Pool::options().max_bytes(64 << 20).create_new(true).open(&path)?;
-    let sessions = Sessions::open(&pool)?;
-    for (token, expires) in [("ada", 100), ("grace", 200), ("edsger", 300)] {
-        assert!(sessions.begin(token, expires)?);
+    let sessions = Sessions::open(&pool, &clock)?;
+    for (token, user) in [("token 1", "ada"), ("token 2", "grace"), ("token 3", "edsger")] {
+        assert!(sessions.begin(token, user)?);
     }
-    assert!(!sessions.begin("ada", 900)?, "the token is taken");
-    assert!(sessions.prolong("ada", 400)?);
-    println!("at 250 seconds, {} session has expired", sessions.sweep(250)?);
+    assert!(!sessions.begin("token 1", "mallory")?, "the token is taken");
+    clock.store(1090, Relaxed);
+    assert_eq!(sessions.request("token 1")?.as_deref(), Some("ada"));
 
-    // The process is killed: the next one finds all acknowledged writes.
+    // The process is killed: the next one finds all acknowledged writes, and their times.
     drop(sessions);
     pool.simulate_crash();
+    clock.store(1120, Relaxed);
     let pool = Pool::options().open(&path)?;
-    let sessions = Sessions::open(&pool)?;
-    assert_eq!(sessions.by_token.get("grace")?, None);
-    for item in &sessions.by_token {
-        let (token, expires) = item?;
-        println!("{token} until {expires}");
+    let sessions = Sessions::open(&pool, &clock)?;
+    assert_eq!((sessions.request("token 1")?.as_deref(), sessions.request("token 2")?), (Some("ada"), None));
+    assert!(sessions.begin("token 2", "barbara")?, "the token of an expired session is free");
+    for item in &sessions.0 {
+        let (token, user) = item?;
+        println!("{token}: {user}");
     }
-    assert_eq!(sessions.by_token.len()?, 2);
-    // The entry that `begin` left for a taken token is swept like an expired session, but is not counted.
-    assert_eq!(sessions.sweep(1000)?, 2);
-    assert!(sessions.by_token.is_empty()? && sessions.by_time.is_empty()?);
+    println!("{} sessions were swept", sessions.sweep()?);
+    assert_eq!((sessions.0.len()?, sessions.0.count(..)?), (2, 2));
 
     drop(sessions);
     pool.close()?;

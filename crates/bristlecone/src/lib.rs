@@ -75,11 +75,13 @@ pub use api::conditional::{CasError, TryInsertError};
 #[doc(hidden)]
 pub use api::derived;
 pub use api::entry::Entry;
+pub use api::expiring_tree::{ExpiredRemoval, ExpiringRange, ExpiringTree};
 pub use api::iter::Range;
 pub use api::key::Key;
 pub use api::kinds::Element;
 #[cfg(feature = "serde")]
 pub use api::kinds::encoded::{Json, Postcard};
+pub use api::kinds::expiring::{Expiring, Expiry};
 pub use api::load::Loader;
 pub use api::many::ManyError;
 pub use api::metrics::{Metrics, Operations};
@@ -211,6 +213,7 @@ const _: () = {
     is_shared::<Error>();
     const fn of_items<K: Key, V: Value>() {
         is_shared::<Tree<K, V>>();
+        is_shared::<ExpiringTree<K, V>>();
         is_shared::<Range<'static, K, V>>();
         is_shared::<TryInsertError<V::Owned>>();
         is_shared::<CasError<V::Owned>>();

@@ -9,6 +9,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::datum::argument;
+use crate::expiry;
 use crate::open::PoolArgs;
 use crate::store;
 
@@ -16,7 +17,8 @@ use crate::store;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone del trees.pool ages Methuselah
-  bristlecone del trees.pool numbers 1 2 3")]
+  bristlecone del trees.pool numbers 1 2 3
+  bristlecone del trees.pool sessions --expired")]
 pub struct Del {
     #[command(flatten)]
     pool: PoolArgs,
@@ -30,8 +32,11 @@ pub struct Del {
 #[derive(Args, Debug)]
 pub struct DelArgs {
     /// The keys; in a tree of kind bytes, write \xNN for bytes that cannot be typed.
-    #[arg(required = true, value_name = "KEY")]
+    #[arg(required_unless_present = "expired", value_name = "KEY")]
     keys: Vec<OsString>,
+    /// Remove all entries that have expired.
+    #[arg(long, conflicts_with = "keys")]
+    expired: bool,
 }
 
 impl Del {
@@ -46,14 +51,29 @@ impl Del {
 }
 
 impl DelArgs {
+    /// Removes the entries that have expired.
+    fn remove_expired(tree: &Tree, output: &mut Output) -> Outcome {
+        let mut removed = 0;
+        tree.retain(|_, value| {
+            let has_expired = expiry::has_expired(value);
+            removed += u64::from(has_expired);
+            !has_expired
+        })?;
+        let text = format!("removed {}", counted(removed, "entry", "entries"));
+        output.either(&json!({ "removed": removed, "absent": 0 }), text)
+    }
+
     /// Removes the keys, and fails if any was absent.
     pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
+        if self.expired {
+            return Self::remove_expired(tree, output);
+        }
         // Every key is parsed before any is removed: a typing error removes nothing.
         let keys = self.keys.iter().map(|key| argument(tree.key_kind(), key));
         let keys = keys.collect::<Outcome<Vec<_>>>().map_err(|error| error.within("key"))?;
         let mut removed = 0;
         for key in &keys {
-            removed += u64::from(tree.remove(key)?.is_some());
+            removed += u64::from(expiry::live(tree.remove(key)?).is_some());
         }
         let absent = keys.len() as u64 - removed;
         let text = format!("removed {}", counted(removed, "entry", "entries"));

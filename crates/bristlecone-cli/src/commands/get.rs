@@ -10,6 +10,7 @@ use bristlecone_cli::output::{Output, counted};
 use clap::Args;
 
 use crate::datum::{self, Entry, Form, Shown, argument};
+use crate::expiry;
 use crate::open::ReadArgs;
 use crate::store;
 
@@ -62,7 +63,7 @@ impl GetArgs {
                 }
                 found => found?,
             };
-            match found {
+            match expiry::live(found) {
                 Some(value) if output.json() => output.value(&Entry::new(&key, &value))?,
                 Some(value) => {
                     text.clear();

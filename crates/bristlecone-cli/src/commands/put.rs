@@ -1,6 +1,7 @@
 //! `bristlecone put`: writes one entry.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use bristlecone::dynamic::Tree;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
@@ -8,7 +9,8 @@ use bristlecone_cli::output::Output;
 use clap::Args;
 use serde::Serialize;
 
-use crate::datum::{Json, Shown, argument};
+use crate::datum::{Datum, Json, Shown, argument};
+use crate::expiry;
 use crate::open::PoolArgs;
 use crate::store;
 
@@ -17,6 +19,7 @@ use crate::store;
 #[command(after_help = "Examples:
   bristlecone put trees.pool ages Methuselah 4857
   bristlecone put trees.pool ages Prometheus 4862 --new
+  bristlecone put trees.pool sessions ada 7 --ttl 15m    in a tree with values of kind Expiring<u64>
   bristlecone put trees.pool depths -- -7 3             a word that begins with a dash follows --")]
 pub struct Put {
     #[command(flatten)]
@@ -40,6 +43,9 @@ pub struct PutArgs {
     /// Fail if the key does not exist.
     #[arg(long)]
     existing: bool,
+    /// Let the entry expire after this time, for example 90s, 15m or 7d; then VALUE is written without a time.
+    #[arg(long, value_name = "TIME", value_parser = expiry::ttl)]
+    ttl: Option<Duration>,
 }
 
 /// The JSON output.
@@ -62,10 +68,20 @@ impl Put {
 }
 
 impl PutArgs {
+    /// Parses the value.
+    fn value(&self, tree: &Tree) -> Outcome<Datum> {
+        let kind = if self.ttl.is_some() { expiry::kind_for_ttl(tree)? } else { tree.value_kind() };
+        let value = argument(kind, &self.value).map_err(|error| error.within("value"))?;
+        Ok(match self.ttl {
+            Some(ttl) => expiry::after(value, ttl),
+            None => value,
+        })
+    }
+
     /// Sets the value, if the key's existence is as required.
     pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
         let key = argument(tree.key_kind(), &self.key).map_err(|error| error.within("key"))?;
-        let value = argument(tree.value_kind(), &self.value).map_err(|error| error.within("value"))?;
+        let value = self.value(tree)?;
         let shown = Shown(&key);
         let replaced = if self.new {
             if store::insert_new(tree, &key, &value)?.is_some() {
@@ -74,13 +90,13 @@ impl PutArgs {
             }
             false
         } else if self.existing {
-            if tree.update(&key, &value)?.is_none() {
+            if !expiry::update(tree, &key, &value)? {
                 let said = format!("{shown} has no value: drop --existing to add it");
                 return Err(Failure::new(Exit::Absent, said));
             }
             true
         } else {
-            tree.insert(&key, &value)?.is_some()
+            expiry::live(tree.insert(&key, &value)?).is_some()
         };
         let said = if replaced { "replaced" } else { "added" };
         output.either(&Done { key: Json(&key), value: Json(&value), replaced }, said)

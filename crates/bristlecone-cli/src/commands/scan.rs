@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::datum::{self, Datum, Entry, Form, Json, Kind, argument};
+use crate::expiry;
 use crate::open::ReadArgs;
 use crate::store;
 
@@ -78,6 +79,9 @@ impl ScanArgs {
         if self.limit != Some(0) {
             scanned = store::scan_readable(tree, (from, to), self.reverse, &mut |key, value| {
                 interrupt::check("nothing was changed")?;
+                if expiry::has_expired(value) {
+                    return Ok(true);
+                }
                 entries += 1;
                 if !self.count {
                     self.show(output, key, value)?;

@@ -3,11 +3,13 @@
 //! Numbers of up to 64 bits are numbers, wider ones and values without a JSON number are strings; strings
 //! and characters are strings; bytes are strings with the escapes of a dump; tuples are arrays; `()` is
 //! `null`. An option is `null` or its value; where the value could be `null` itself, it is in an array of
-//! one. Values of kind `json` are unchanged except for spaces.
+//! one. Values of kind `json` are unchanged except for spaces. A value that expires is an object with `value` and, unless it
+//! stays forever, `expires_ms`: milliseconds since 1970.
 
-use serde::ser::SerializeSeq;
+use bristlecone::Expiry;
+use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::escape::quoted;
 use super::plain::{self, Form};
@@ -45,6 +47,14 @@ impl Serialize for Json<'_> {
                 let mut array = to.serialize_seq(Some(elements.len()))?;
                 elements.iter().try_for_each(|element| array.serialize_element(&Json(element)))?;
                 array.end()
+            }
+            Datum::Expiring(value, expiry) => {
+                let mut object = to.serialize_map(None)?;
+                object.serialize_entry("value", &Json(value))?;
+                if *expiry != Expiry::NEVER {
+                    object.serialize_entry("expires_ms", &expiry.as_millis())?;
+                }
+                object.end()
             }
             other => {
                 let mut text = Vec::new();
@@ -110,11 +120,28 @@ pub fn from_value(kind: &Kind, value: Value) -> Result<Datum, String> {
             let elements = kinds.iter().zip(values).map(|(kind, value)| from_value(kind, value));
             elements.collect::<Result<_, _>>().map(Datum::Tuple)
         }
+        (Kind::Expiring(inner), Value::Object(object)) => match entry(object) {
+            Ok((value, expiry)) => Ok(Datum::Expiring(Box::new(from_value(inner, value)?), expiry)),
+            Err(object) => Err(refused(&Value::Object(object))),
+        },
         (kind, Value::Number(number)) if is_number(kind) => {
             plain::parse(kind, number.to_string().as_bytes(), Form::Plain)
         }
         (kind, Value::String(text)) if is_number(kind) => plain::parse(kind, text.as_bytes(), Form::Plain),
         (_, other) => Err(refused(&other)),
+    }
+}
+
+/// Returns the members of a value that expires, or the object if it has others.
+fn entry(mut object: Map<String, Value>) -> Result<(Value, Expiry), Map<String, Value>> {
+    let expiry = match object.get("expires_ms").map(Value::as_u64) {
+        None => Some(Expiry::NEVER),
+        Some(millis) => millis.filter(|millis| *millis > 0).map(Expiry::from_millis),
+    };
+    let count = 1 + usize::from(object.contains_key("expires_ms"));
+    match expiry.filter(|_| object.len() == count).zip(object.remove("value")) {
+        Some((expiry, value)) => Ok((value, expiry)),
+        None => Err(object),
     }
 }
 
@@ -129,6 +156,7 @@ fn is_number(kind: &Kind) -> bool {
             | Kind::Array(_)
             | Kind::Option(_)
             | Kind::Tuple(_)
+            | Kind::Expiring(_)
             | Kind::Json
             | Kind::Postcard
     )
@@ -150,6 +178,7 @@ fn example(kind: &Kind) -> String {
             other => format!("null or {}", example(other)),
         },
         Kind::Tuple(kinds) => format!("[{}]", kinds.iter().map(example).collect::<Vec<_>>().join(", ")),
+        Kind::Expiring(inner) => format!("{{\"value\":{},\"expires_ms\":1900000000000}}", example(inner)),
         Kind::U128 | Kind::I128 => "\"7\"".to_owned(),
         _ => "7".to_owned(),
     }

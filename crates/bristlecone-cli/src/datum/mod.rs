@@ -43,6 +43,7 @@ pub fn content_bytes(datum: &Datum) -> u64 {
         Datum::Json(text) => text.len() as u64,
         Datum::Bytes(bytes) | Datum::Postcard(bytes) => bytes.len() as u64,
         Datum::Option(Some(inner)) => content_bytes(inner),
+        Datum::Expiring(value, _) => 8 + content_bytes(value),
         Datum::Tuple(elements) => elements.iter().map(content_bytes).sum(),
         _ => 0,
     }

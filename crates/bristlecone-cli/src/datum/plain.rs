@@ -99,7 +99,7 @@ pub fn write(datum: &Datum, form: Form, to: &mut Vec<u8>) -> bool {
         Datum::Str(text) | Datum::Json(text) => string(text, to),
         Datum::Char(character) => string(character.encode_utf8(&mut [0; 4]), to),
         Datum::Bytes(bytes) | Datum::Postcard(bytes) => escape(bytes, true, to),
-        Datum::Option(_) | Datum::Tuple(_) => return false,
+        Datum::Option(_) | Datum::Tuple(_) | Datum::Expiring(..) => return false,
         simple => to.extend_from_slice(simple_text(simple).as_bytes()),
     }
     true

@@ -81,6 +81,10 @@ impl Drawn {
             Kind::Option(_) if self.word().is_multiple_of(3) => Datum::Option(None),
             Kind::Option(inner) => Datum::Option(Some(Box::new(self.datum(inner)))),
             Kind::Tuple(kinds) => Datum::Tuple(kinds.iter().map(|kind| self.datum(kind)).collect()),
+            Kind::Expiring(inner) => {
+                let expiry = bristlecone::Expiry::from_millis(self.number());
+                Datum::Expiring(Box::new(self.datum(inner)), expiry)
+            }
             other => panic!("{other} is not tested"),
         }
     }
@@ -120,6 +124,8 @@ fn kinds() -> Vec<Kind> {
     kinds.extend([Json, Postcard]);
     kinds.extend(simple.iter().cloned().map(option));
     kinds.extend(simple.iter().cloned().map(|kind| Tuple(vec![kind])));
+    kinds.extend(simple.iter().cloned().map(|kind| Expiring(Box::new(kind))));
+    kinds.extend([Expiring(Box::new(Json)), Expiring(Box::new(Tuple(vec![Str, option(U64)])))]);
     kinds.push(option(option(Unit)));
     kinds.push(option(option(U64)));
     kinds.push(option(Tuple(vec![Str, option(Bytes)])));

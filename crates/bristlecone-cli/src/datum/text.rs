@@ -11,11 +11,11 @@ use super::{Datum, Kind};
 
 /// Parses text as a datum of a kind.
 ///
-/// Options, tuples and values of kind `json` are JSON; bytes have escapes; everything else is written as in Rust,
+/// Options, tuples, values that expire and values of kind `json` are JSON; bytes have escapes; everything else is written as in Rust,
 /// without quotes.
 pub fn parse(kind: &Kind, text: &[u8], form: Form) -> Result<Datum, String> {
     match kind {
-        Kind::Option(_) | Kind::Tuple(_) => json::parse(kind, text),
+        Kind::Option(_) | Kind::Tuple(_) | Kind::Expiring(_) => json::parse(kind, text),
         Kind::Json => Ok(Datum::Json(json::verified(plain::string(text, form)?)?.into())),
         simple => plain::parse(simple, text, form),
     }

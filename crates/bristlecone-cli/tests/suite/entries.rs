@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 use crate::common::Bench;
 
+const DESIGNS: [&str; 5] = ["sstree", "nbtree", "cclbtree", "lodgetree", "wotree"];
+
 #[test]
 fn entries_go_in_and_come_out() {
     let bench = Bench::new();
@@ -30,6 +32,50 @@ fn entries_go_in_and_come_out() {
     bench.run("put @p t fir 1").ok();
     bench.run("del @p t fir yew").refused(4, "1 key had no value; the others are removed");
     bench.run("get @p t fir").refused(4, "fir has no value");
+}
+
+#[test]
+fn entries_expire() {
+    let bench = Bench::new();
+    for design in DESIGNS {
+        let tree = |command: &str| bench.run(&command.replace("@t", design));
+        tree(&format!("create @p --tree @t --design {design} --key str --value Expiring<u64>")).ok();
+        assert_eq!(tree("put @p @t ada 7 --ttl 1h").ok(), "added\n");
+        let ada = tree("get @p @t ada --json").json();
+        assert_eq!(ada["value"]["value"], json!(7), "{design}");
+        assert!(ada["value"]["expires_ms"].as_u64().unwrap() > 1_700_000_000_000, "{design}");
+        assert_eq!(tree(r#"put @p @t eve {"value":8,"expires_ms":1}"#).ok(), "added\n");
+        assert_eq!(tree(r#"put @p @t bob {"value":9}"#).ok(), "added\n");
+        tree("get @p @t eve").refused(4, "eve has no value");
+        assert_eq!(tree("get @p @t bob").ok(), "{\"value\":9}\n");
+        assert_eq!(tree("scan @p @t --keys").ok(), "ada\nbob\n");
+        assert_eq!(tree("scan @p @t --count").ok(), "2\n");
+        assert_eq!(tree("scan @p @t --reverse --limit 1 --keys").ok(), "bob\n");
+        // Expired entries keep their space until they are removed.
+        assert_eq!(tree("info @p @t --json").json()["trees"][0]["entries"], json!(3), "{design}");
+        tree("put @p @t eve 1 --ttl 1h --existing").refused(4, "has no value");
+        tree("put @p @t ada 1 --ttl 1h --new").refused(1, "has a value already");
+        tree("del @p @t eve").refused(4, "had no value");
+        tree(r#"put @p @t eve {"value":8,"expires_ms":1}"#).ok();
+        tree("put @p @t eve 5 --ttl 1d --new").ok();
+        tree("put @p @t eve 6 --ttl 1d --existing").ok();
+        assert_eq!(tree("get @p @t eve --json").json()["value"]["value"], json!(6), "{design}");
+        tree(r#"put @p @t eve {"value":8,"expires_ms":1}"#).ok();
+        assert_eq!(tree("del @p @t --expired --json").json(), json!({"removed": 1, "absent": 0}), "{design}");
+        assert_eq!(tree("info @p @t --json").json()["trees"][0]["entries"], json!(2), "{design}");
+        assert_eq!(tree("del @p @t --expired").ok(), "removed 0 entries\n");
+        for wrong in ["--ttl 0", "--ttl 1w", "--ttl -1s"] {
+            tree(&format!("put @p @t x 1 {wrong}")).refused(2, "");
+        }
+        for wrong in ["7", "{}", r#"{"value":1,"expires_ms":0}"#, r#"{"value":1,"x":1}"#, r#"{"value":-1}"#] {
+            tree(&format!("put @p @t x {wrong}")).refused(2, "");
+        }
+        tree("del @p @t ada --expired").refused(2, "");
+        tree("del @p @t").refused(2, "");
+    }
+    bench.run("create @p --tree plain --key str --value u64").ok();
+    bench.run("put @p plain x 1 --ttl 1h").refused(2, "--ttl is for trees with values of kind Expiring<…>");
+    assert_eq!(bench.run("del @p plain --expired").ok(), "removed 0 entries\n");
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub mod conditional;
 pub mod derived;
 pub mod ends;
 pub mod entry;
+pub mod expiring_tree;
 pub mod fetch_update;
 pub mod handle;
 pub mod iter;

@@ -3,6 +3,7 @@
 use bristlecone_pm::{Error, Result};
 
 use super::{Datum, Kind};
+use crate::Expiring;
 
 /// Returns the error for a conversion to another kind.
 fn unlike(datum: &Datum<'_>, kind: &str) -> Error {
@@ -126,6 +127,23 @@ impl<'a, T: TryFrom<Datum<'a>, Error = Error>> TryFrom<Datum<'a>> for Option<T> 
         match datum {
             Datum::Option(inner) => inner.map(|inner| T::try_from(*inner)).transpose(),
             other => Err(unlike(&other, "an option")),
+        }
+    }
+}
+
+impl<'a, T: Into<Datum<'a>>> From<Expiring<T>> for Datum<'a> {
+    fn from(entry: Expiring<T>) -> Self {
+        Self::Expiring(Box::new(entry.value.into()), entry.expiry)
+    }
+}
+
+impl<'a, T: TryFrom<Datum<'a>, Error = Error>> TryFrom<Datum<'a>> for Expiring<T> {
+    type Error = Error;
+
+    fn try_from(datum: Datum<'a>) -> Result<Self> {
+        match datum {
+            Datum::Expiring(value, expiry) => T::try_from(*value).map(|value| Self { value, expiry }),
+            other => Err(unlike(&other, "a value that expires")),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 
 use super::Kind;
 use super::kind::for_words;
+use crate::Expiry;
 use crate::api::kinds::composed::tuple_kind;
 use crate::api::kinds::words::Word;
 
@@ -69,6 +70,8 @@ pub enum Datum<'a> {
     Json(Cow<'a, str>),
     /// Of kind `postcard`.
     Postcard(Cow<'a, [u8]>),
+    /// Of kind `Expiring<…>`: a value, and when it expires.
+    Expiring(Box<Self>, Expiry),
 }
 
 macro_rules! word_names {
@@ -89,6 +92,7 @@ impl<'a> Datum<'a> {
             Self::Bytes(bytes) => Datum::Bytes(bytes.into_owned().into()),
             Self::Json(text) => Datum::Json(text.into_owned().into()),
             Self::Postcard(bytes) => Datum::Postcard(bytes.into_owned().into()),
+            Self::Expiring(value, expiry) => Datum::Expiring(Box::new(value.into_owned()), expiry),
             Self::Option(inner) => Datum::Option(inner.map(|inner| Box::new(inner.into_owned()))),
             Self::Tuple(elements) => Datum::Tuple(elements.into_iter().map(Datum::into_owned).collect()),
             Self::Unit => Datum::Unit,
@@ -116,6 +120,7 @@ impl<'a> Datum<'a> {
             Self::Bytes(bytes) => Datum::Bytes(Cow::Borrowed(bytes)),
             Self::Json(text) => Datum::Json(Cow::Borrowed(text)),
             Self::Postcard(bytes) => Datum::Postcard(Cow::Borrowed(bytes)),
+            Self::Expiring(value, expiry) => Datum::Expiring(Box::new(value.borrowed()), *expiry),
             Self::Option(inner) => Datum::Option(inner.as_ref().map(|inner| Box::new(inner.borrowed()))),
             Self::Tuple(elements) => Datum::Tuple(elements.iter().map(Datum::borrowed).collect()),
             word => word.clone(),
@@ -136,6 +141,8 @@ impl<'a> Datum<'a> {
                     elements.iter().zip(kinds).map(|(it, kind)| it.describe(kind)).collect();
                 tuple_kind(&elements)
             }
+            (Self::Expiring(value, _), Kind::Expiring(kind)) => format!("Expiring<{}>", value.describe(kind)),
+            (Self::Expiring(..), _) => "a value that expires".to_owned(),
             (Self::U128(_), _) => "u128".to_owned(),
             (Self::I128(_), _) => "i128".to_owned(),
             (Self::Str(_), _) => "str".to_owned(),
@@ -172,6 +179,7 @@ impl<'a> Datum<'a> {
             Self::Tuple(_) => 18,
             Self::Json(_) => 19,
             Self::Postcard(_) => 20,
+            Self::Expiring(..) => 21,
         }
     }
 }
@@ -197,6 +205,9 @@ impl Ord for Datum<'_> {
             (Self::Bytes(a), Self::Bytes(b)) | (Self::Postcard(a), Self::Postcard(b)) => a.cmp(b),
             (Self::Option(a), Self::Option(b)) => a.cmp(b),
             (Self::Tuple(a), Self::Tuple(b)) => a.cmp(b),
+            (Self::Expiring(a, since), Self::Expiring(b, until)) => {
+                a.cmp(b).then(since.as_millis().cmp(&until.as_millis()))
+            }
             _ => self.variant().cmp(&other.variant()),
         }
     }

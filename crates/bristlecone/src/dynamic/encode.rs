@@ -4,9 +4,13 @@ use std::borrow::Cow;
 
 use super::kind::for_words;
 use super::{Datum, Kind};
+use crate::Expiry;
+use crate::api::kinds::expiring::{item, join, split};
 use crate::api::kinds::records::{signed_from_bytes, signed_to_bytes};
 use crate::api::kinds::words::{self, Word};
 use crate::api::kinds::{Buffer, append_escaped, take_escaped};
+use crate::index::parts::codec::Inline;
+use crate::index::parts::encoded::Item;
 
 /// Whether a datum is a key or a value: words of keys preserve order, words of values are stored
 /// unchanged.
@@ -162,6 +166,7 @@ impl Stored for Records {
                 expect_json(text)?;
                 use_it(text.as_bytes())
             }
+            (Kind::Expiring(kind), Datum::Expiring(value, expiry)) => use_it(&entry(kind, value, *expiry)?),
             _ => {
                 let mut buffer = Buffer::new();
                 append(kind, datum, &mut buffer)?;
@@ -177,6 +182,7 @@ impl Stored for Records {
             Kind::Bytes => Some(Datum::Bytes(bytes.into())),
             Kind::Postcard => Some(Datum::Postcard(bytes.into())),
             Kind::Array(len) => (bytes.len() == *len).then(|| Datum::Bytes(bytes.into())),
+            Kind::Expiring(kind) => view_entry(kind, bytes),
             _ => take_whole(kind, bytes),
         }
     }
@@ -188,9 +194,30 @@ impl Stored for Records {
             Kind::Bytes => Some(Datum::Bytes(bytes.into())),
             Kind::Postcard => Some(Datum::Postcard(bytes.into())),
             Kind::Array(len) => (bytes.len() == *len).then(|| Datum::Bytes(bytes.into())),
+            Kind::Expiring(kind) => view_entry(kind, &bytes).map(Datum::into_owned),
             _ => take_whole(kind, &bytes),
         }
     }
+}
+
+/// Encodes the entry of a tree whose entries expire.
+fn entry(kind: &Kind, value: &Datum<'_>, expiry: Expiry) -> Result<Buffer, Unfit> {
+    if kind.is_word() {
+        Words::with(kind, Role::Value, value, |word| join(expiry, Item::Word(word)))
+    } else {
+        Records::with(kind, Role::Value, value, |bytes| join(expiry, Item::Bytes(bytes)))
+    }
+}
+
+/// Decodes the entry of a tree whose entries expire.
+fn view_entry<'a>(kind: &Kind, bytes: &'a [u8]) -> Option<Datum<'a>> {
+    let (expiry, stored) = split(bytes)?;
+    let value = if kind.is_word() {
+        Words::view(kind, Role::Value, item::<Inline>(stored)?)?
+    } else {
+        Records::view(kind, Role::Value, stored)?
+    };
+    Some(Datum::Expiring(Box::new(value), expiry))
 }
 
 /// Validates a JSON text before it is stored.

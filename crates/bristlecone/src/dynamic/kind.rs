@@ -77,6 +77,8 @@ pub enum Kind {
     Tuple(Vec<Self>),
     /// `json`: a value as JSON.
     Json,
+    /// `Expiring<…>`: a value of any kind, with the time at which it expires.
+    Expiring(Box<Self>),
     /// `postcard`: a value in Postcard encoding, readable only by its own type.
     Postcard,
 }
@@ -126,7 +128,7 @@ impl Kind {
     /// Returns whether this kind is valid for keys, and for elements of options and tuples. Every kind is
     /// valid for values.
     pub fn is_key(&self) -> bool {
-        !matches!(self, Self::Json | Self::Postcard)
+        !matches!(self, Self::Json | Self::Postcard | Self::Expiring(_))
     }
 
     /// Returns whether every word, or every byte string, decodes as this kind.
@@ -177,6 +179,7 @@ impl fmt::Display for Kind {
             Self::Json => "json",
             Self::Postcard => "postcard",
             Self::Array(len) => return f.pad(&format!("[u8; {len}]")),
+            Self::Expiring(kind) => return f.pad(&format!("Expiring<{kind}>")),
             Self::Option(kind) => return f.pad(&format!("Option<{kind}>")),
             Self::Tuple(kinds) => {
                 let kinds: Vec<_> = kinds.iter().map(Self::to_string).collect();
@@ -197,7 +200,7 @@ impl FromStr for Kind {
         kind.filter(|_| rest.is_empty()).ok_or_else(|| {
             let named: Vec<_> = NAMED.iter().map(Self::to_string).collect();
             Error::invalid(format!(
-                "unknown kind {name:?}; expected one of {}, [u8; N], Option<…>, (…, …)",
+                "unknown kind {name:?}; expected one of {}, [u8; N], Option<…>, Expiring<…>, (…, …)",
                 named.join(", ")
             ))
         })
@@ -217,6 +220,12 @@ fn take(from: &mut &str) -> Option<Kind> {
         let kind = take(from).filter(Kind::is_key)?;
         *from = from.strip_prefix('>')?;
         return Some(Kind::Option(Box::new(kind)));
+    }
+    if let Some(rest) = from.strip_prefix("Expiring<") {
+        *from = rest;
+        let kind = take(from)?;
+        *from = from.strip_prefix('>')?;
+        return Some(Kind::Expiring(Box::new(kind)));
     }
     if let Some(rest) = from.strip_prefix('(').filter(|rest| !rest.starts_with(')')) {
         *from = rest;
@@ -274,6 +283,9 @@ mod tests {
             "[u8; 16]",
             "Option<()>",
             "Option<Option<str>>",
+            "Expiring<u64>",
+            "Expiring<json>",
+            "Expiring<(str, u64)>",
             "(u8,)",
             "((),)",
             "((), ())",
@@ -318,6 +330,10 @@ mod tests {
             "(u8, u8,)",
             "(json,)",
             "Option<json>",
+            "Option<Expiring<u64>>",
+            "(Expiring<u64>,)",
+            "Expiring<>",
+            "Expiring<u64",
             "Option<>",
             "Option<u8",
             "Option<u8>>",

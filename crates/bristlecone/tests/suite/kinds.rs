@@ -9,7 +9,7 @@ use bristlecone::dynamic::Datum;
 use bristlecone::{Error, Key, Pool, Tree, Value, dynamic};
 
 /// A type with few frequent values.
-trait Sample: Clone {
+pub trait Sample: Clone {
     fn sample(noise: &mut Noise) -> Self;
 }
 
@@ -79,11 +79,11 @@ tuple_samples!(A, B, C, D, E, F, G);
 tuple_samples!(A, B, C, D, E, F, G, H);
 
 /// Keys and values of one kind, with the same argument and result types.
-trait Both: Key + Value<Owned = <Self as Key>::Owned> {}
+pub trait Both: Key + Value<Owned = <Self as Key>::Owned> {}
 
 impl<T: Key + Value<Owned = <T as Key>::Owned>> Both for T {}
 
-type Owned<T> = <T as Key>::Owned;
+pub type Owned<T> = <T as Key>::Owned;
 type Model = BTreeMap<Datum<'static>, Datum<'static>>;
 
 /// A tree with both interfaces, and its expected contents.
@@ -210,47 +210,55 @@ where
 /// The test of each kind: in a new tree, and in a reopened one.
 type Run = (fn(&Pool, Configuration, usize) -> Model, fn(&Pool, Configuration, usize, Model));
 
+/// Calls a macro with every kind of keys.
+macro_rules! each_kind {
+    ($with:ident) => {
+        $with!(
+            (),
+            bool,
+            char,
+            u8,
+            u16,
+            u32,
+            u64,
+            u128,
+            i8,
+            i16,
+            i32,
+            i64,
+            i128,
+            f32,
+            f64,
+            String,
+            &'static str,
+            Vec<u8>,
+            &'static [u8],
+            [u8; 0],
+            [u8; 3],
+            Option<u64>,
+            Option<String>,
+            Option<Option<()>>,
+            (i16,),
+            (String, u64),
+            (f64, Option<(bool, Vec<u8>)>),
+            (u8, char, String),
+            (String, i32, [u8; 3], u128),
+            (u8, u8, u8, u8, String),
+            ((), bool, u8, String, char, i16),
+            (i8, i16, i32, i64, i128, u8, u16),
+            ((u8,), (String, u8), f32, bool, (), i8, i8, Vec<u8>),
+        );
+    };
+}
+pub(crate) use each_kind;
+
 macro_rules! kinds {
     ($($type:ty),+ $(,)?) => {
         const KINDS: &[Run] = &[$((Trees::<$type>::run, Trees::<$type>::run_again)),+];
     };
 }
 
-kinds!(
-    (),
-    bool,
-    char,
-    u8,
-    u16,
-    u32,
-    u64,
-    u128,
-    i8,
-    i16,
-    i32,
-    i64,
-    i128,
-    f32,
-    f64,
-    String,
-    &'static str,
-    Vec<u8>,
-    &'static [u8],
-    [u8; 0],
-    [u8; 3],
-    Option<u64>,
-    Option<String>,
-    Option<Option<()>>,
-    (i16,),
-    (String, u64),
-    (f64, Option<(bool, Vec<u8>)>),
-    (u8, char, String),
-    (String, i32, [u8; 3], u128),
-    (u8, u8, u8, u8, String),
-    ((), bool, u8, String, char, i16),
-    (i8, i16, i32, i64, i128, u8, u16),
-    ((u8,), (String, u8), f32, bool, (), i8, i8, Vec<u8>),
-);
+each_kind!(kinds);
 
 #[test]
 fn every_kind_is_key_and_value() {

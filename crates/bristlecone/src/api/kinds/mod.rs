@@ -3,6 +3,7 @@
 pub(crate) mod composed;
 #[cfg(feature = "serde")]
 pub(crate) mod encoded;
+pub(crate) mod expiring;
 pub(crate) mod records;
 #[cfg(test)]
 mod tests;

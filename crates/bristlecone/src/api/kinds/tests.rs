@@ -374,4 +374,14 @@ fn kinds_are_encoded_as_ever() {
     let rest = [&[0xbf, 0x80, 0, 0][..], &[0xbf, 0xf0, 0, 0, 0, 0, 0, 0], &[0, 0, 0, 0xdf], b"x\0\x01", &[0]]
         .concat();
     record::<(f32, f64, char, (String,), Option<()>)>((1.0, 1.0, 'ß', ("x",), None), &rest, &rest);
+
+    fn entry<T: Value>(value: T::Ref<'_>, stored: &[u8]) {
+        let entry = crate::Expiring::new(value, crate::Expiry::from_millis(0x0102));
+        let expected = [&[2, 1, 0, 0, 0, 0, 0, 0], stored].concat();
+        <crate::Expiring<T> as Value>::with(entry, |bytes| assert_eq!(bytes, expected, "{}", T::kind()))
+            .unwrap();
+    }
+    entry::<i8>(-2, &[0xfe, 255, 255, 255, 255, 255, 255, 255]);
+    entry::<String>("a\0b", b"a\0b");
+    entry::<(u8, String)>((3, "x"), b"\x03x\0\x01");
 }

@@ -14,6 +14,7 @@ import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Map;
 import java.util.NoSuchElementException;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentSkipListSet;
@@ -69,6 +70,27 @@ class ChangesTest {
                 assertFalse(ended.hasNext());
                 assertThrows(NoSuchElementException.class, ended::next);
             }
+        }
+    }
+
+    @Test
+    void valuesThatExpireHaveTheirTimes() {
+        try (Temporary temporary = new Temporary(); Pool pool = temporary.openJournal()) {
+            for (Map.Entry<String, Object> it : Map.<String, Object>of("u64", 7L, "str", "seven", "json", "[7]").entrySet()) {
+                String kind = "Expiring<" + it.getKey() + ">";
+                @SuppressWarnings("unchecked")
+                Kind<Object> values = (Kind<Object>) Kind.parse(kind);
+                assertEquals(kind, values.name());
+                Tree<String, Object> tree = pool.tree(it.getKey(), Kind.STR, values);
+                List<Object> entry = List.of(1_900_000_000_000L, it.getValue());
+                tree.put("a", entry);
+                assertEquals(entry, tree.get("a"));
+                assertEquals(entry, tree.scan().iterator().next().getValue());
+                refused(Status.USAGE, () -> tree.put("a", it.getValue()));
+                assertEquals(entry, collect(pool, 0).getLast().changes().getFirst().value());
+            }
+            refused(Status.USAGE, () -> pool.tree("x", Kind.parse("Expiring<u64>"), Kind.U64));
+            refused(Status.USAGE, () -> Kind.parse("Expiring<u64"));
         }
     }
 
