@@ -125,6 +125,7 @@ pub struct ExpiredRemoval {
 }
 
 /// What to do with a key.
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 enum Decision {
     Keep,
     Put(Buffer),

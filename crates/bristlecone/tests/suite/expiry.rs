@@ -424,7 +424,7 @@ fn copies_journals_archives_and_standbys_have_the_times() {
         let clock = TestClock::new();
         let pool = options().create(true).open(at("p")).unwrap();
         let tree = clock.on(shape.create::<u64, Expiring<u64>>(&pool, "t").unwrap().expiring());
-        let expiry = |key: u64| Expiry::from_millis(if key % 3 == 0 { 0 } else { 1000 + key });
+        let expiry = |key: u64| Expiry::from_millis(if key.is_multiple_of(3) { 0 } else { 1000 + key });
         (0..60).for_each(|key| tree.upsert(key, key * key, expiry(key)).unwrap());
         clock.advance(20);
         assert_eq!(tree.remove_expired(1000).unwrap().removed, 14);
