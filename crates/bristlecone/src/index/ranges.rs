@@ -11,6 +11,9 @@ use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
 /// Bounds of keys.
 pub type Bounds<'a, K> = (Bound<<K as Codec>::Ref<'a>>, Bound<<K as Codec>::Ref<'a>>);
 
+/// Receives the items of a leaf, ascending.
+pub type VisitLeaf<'a, K, V> = dyn FnMut(&[(<K as Codec>::Owned, <V as Codec>::Owned)]) -> Result<()> + 'a;
+
 /// Calls `visit` with the items of each leaf within bounds, ascending; it may remove them. If `lenient`, it includes
 /// items that damage may affect.
 ///
@@ -22,7 +25,7 @@ pub fn for_each_leaf<K: KeyCodec, V: Codec>(
     tree: &dyn Index<K, V>,
     (from, to): Bounds<'_, K>,
     lenient: bool,
-    visit: &mut dyn FnMut(&[(K::Owned, V::Owned)]) -> Result<()>,
+    visit: &mut VisitLeaf<'_, K, V>,
 ) -> Result<()> {
     let mut batch = Batch::<K, V> { lenient, ..Batch::default() };
     let to = to.map(K::owned);
