@@ -58,6 +58,7 @@ impl Live {
                 Ok(Err(held)) => Ok(held),
                 Err(error) => Err(error),
             },
+            Access::Discard => return tree.remove(key).map(|_| Seen::Done).or_else(refused),
             Access::Remove => tree.remove(key),
             Access::RemoveIf(expected) => match tree.remove_if(key, expected) {
                 Ok(Ok(())) => return Ok(Seen::Removed),
