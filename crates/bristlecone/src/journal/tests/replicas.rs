@@ -377,7 +377,7 @@ fn verify_restore(place: &Path, seen: &Seen, random: &mut Random, done: &mut Don
     done.restores += 1;
 }
 
-/// Reads the standby, which nobody else replays, through a follower; returns its LSN and count.
+/// Reads the standby, which no other process replays, through a follower; returns its LSN and count.
 fn read_standby(place: &Path) -> (u64, u64) {
     with_standby(place, |standby| {
         let lsn = standby.poll()?.lsn;
@@ -527,7 +527,7 @@ fn kills_of_writer_archiver_standby_and_consumer_lose_and_repeat_nothing() {
     }
     let of_level = if std::env::var_os("BRISTLECONE_TEST_LEVEL").is_some() { 3000 } else { 450 };
     let kills = std::env::var("BRISTLECONE_KILL_ROUNDS").map_or(of_level, |kills| kills.parse().unwrap());
-    // A process of its own, since children of one whose threads are busy may find locks that nobody releases.
+    // A process of its own, since children of one whose threads are busy may find locks that no thread releases.
     let mut driver = Command::new(std::env::current_exe().unwrap());
     driver.args(["--exact", "--nocapture", "--test-threads", "1"]);
     driver.arg(
