@@ -14,7 +14,7 @@ import (
 
 // TreeOptions say how a tree is created. The zero value creates one of the default design.
 type TreeOptions struct {
-	// Design is "sstree", which is the default, "nbtree", "cclbtree", "lodgetree" or "wotree".
+	// Design is "nbtree", which is the default, "sstree", "cclbtree", "lodgetree" or "wotree".
 	Design string
 	// Options of the design, by name: see docs/designs.
 	Options map[string]uint64

@@ -16,7 +16,7 @@
 
 use bristlecone_pm::{Error, Geometry, Result, Storage};
 
-use super::pieces::expect_sum;
+use super::sums::expect_sum;
 use crate::journal::manifest::{
     Checkpoint, Manifest, Segment, Timeline, aside_name, checkpoint_name, segment_name,
 };

@@ -8,6 +8,7 @@ mod restoring;
 mod retention;
 mod standby;
 mod standby_state;
+mod sums;
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};

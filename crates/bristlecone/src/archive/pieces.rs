@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bristlecone_pm::{Error, Result, Storage, StoredFile};
 
 use super::catalog::{Catalog, Long, Piece};
+use super::sums::expect_sum;
 use crate::journal::aside;
 use crate::journal::checkpoint;
 use crate::journal::entry::{self, Aside, Directory, Entry, Kind, broken};
@@ -75,29 +76,6 @@ fn finish(to: &dyn Storage, file: &dyn StoredFile, name: &str, (bytes, checksum)
         expect_sum(to, file, name, bytes, checksum)?;
     }
     if is_mutated(Mutation::WrittenUnderName) { Ok(()) } else { to.rename(&new, name) }
-}
-
-/// Reads a file of an archive, and compares its length and checksum.
-///
-/// # Errors
-///
-/// [`Error::Corrupted`], and errors of the system.
-pub fn expect_sum(
-    of: &dyn Storage,
-    file: &dyn StoredFile,
-    name: &str,
-    bytes: u64,
-    checksum: u32,
-) -> Result<()> {
-    let broken = |what: &str| Error::corrupted(what, format!("{name} in {}", of.describe()));
-    if file.bytes()? != bytes {
-        return Err(broken("a file of another length"));
-    }
-    match aside::pass(file, 0..bytes, 0, |_, _| Ok(()))? {
-        (read, _) if read < bytes => Err(broken("a file that cannot be read to its end")),
-        (_, sum) if sum == checksum => Ok(()),
-        _ => Err(broken("a damaged file")),
-    }
 }
 
 /// A checkpoint that is being copied.

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use bristlecone_pm::{At, CreateOptions, Domain, Error, Folder, Native, PoolFile, Result, Storage};
 
 use super::catalog::{Base, Catalog};
-use super::pieces::expect_sum;
+use super::sums::expect_sum;
 use crate::journal::clock;
 use crate::journal::manifest;
 use crate::journal::manifest::{ADOPTING, Checkpoint, Manifest, checkpoint_name, segment_name};
