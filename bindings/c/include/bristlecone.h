@@ -774,7 +774,7 @@ typedef struct bristlecone_tree_options {
      */
     size_t struct_bytes;
     /**
-     * The design: "sstree" (also if null), "nbtree", "cclbtree", "lodgetree" or "wotree".
+     * The design: "nbtree" (also if null), "sstree", "cclbtree", "lodgetree" or "wotree".
      */
     const char *design;
     /**

@@ -35,7 +35,7 @@ pub struct DesignOption {
 pub struct TreeOptions {
     /// Size of this struct in bytes.
     pub struct_bytes: usize,
-    /// The design: "sstree" (also if null), "nbtree", "cclbtree", "lodgetree" or "wotree".
+    /// The design: "nbtree" (also if null), "sstree", "cclbtree", "lodgetree" or "wotree".
     pub design: *const c_char,
     /// Options of the design; the others have their defaults.
     pub options: *const DesignOption,

@@ -13,7 +13,7 @@ const FLAGS = { create: 1, createNew: 2, readOnly: 4, follow: 16 };
 const LEAVE_SIGBUS = 8;
 const DOMAINS = ['detected', 'process', 'adr', 'eadr', 'msync', 'journal'];
 const DURABILITIES = ['default', 'commit', 'interval', 'memory'];
-const DEFAULT_DESIGN = 'sstree';
+const DEFAULT_DESIGN = 'nbtree';
 const ATTEMPTS_MAX = 256;
 const KNOWN = new Set([...Object.keys(FLAGS), 'maxBytes', 'domain', 'durability', 'intervalMs', 'recoveryThreads', 'journal', 'cursorLimit', 'wait', 'signal']);
 
