@@ -39,11 +39,11 @@ pub fn due_checkpoints() {
         names
     };
     let segments = || names().iter().filter(|name| name.to_string_lossy().starts_with("segment-")).count();
-    // A sync begins the third segment, and no write follows that would make the checkpoint.
+    // A sync begins the fifth segment, and no write follows that would make the checkpoint.
     for key in 0.. {
         tree.upsert(key % 50, &[7; 100_000]).unwrap();
         pool.sync().unwrap();
-        if segments() == 3 {
+        if segments() == 5 {
             break;
         }
     }
