@@ -44,6 +44,10 @@ func TestConformance(t *testing.T) {
 			t.Fatal(file, err)
 		}
 		for _, of := range table.Cases {
+			// There is no such call.
+			if slices.Contains(of.Needs, "remove_range") {
+				continue
+			}
 			for _, design := range designs {
 				for _, typed := range []bool{false, true} {
 					runCase(t, filepath.Base(file), of, design, typed)

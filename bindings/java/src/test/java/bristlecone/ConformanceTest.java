@@ -37,6 +37,10 @@ class ConformanceTest {
             for (Path file : files.filter(it -> it.toString().endsWith(".json")).sorted().toList()) {
                 JsonObject table = JsonParser.parseString(Files.readString(file)).getAsJsonObject();
                 for (JsonElement it : table.getAsJsonArray("cases")) {
+                    // There is no such call.
+                    if (needs(it.getAsJsonObject(), "remove_range")) {
+                        continue;
+                    }
                     for (String design : DESIGNS) {
                         run(file.getFileName() + ": " + it.getAsJsonObject().get("name").getAsString() + ", " + design, it.getAsJsonObject(), design);
                         ran++;
