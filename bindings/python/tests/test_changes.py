@@ -77,7 +77,7 @@ def test_values_that_expire_have_their_times(path: Path) -> None:
             entry = (1_900_000_000_000, value)
             tree["a"] = entry
             assert tree["a"] == entry and list(tree.items()) == [("a", entry)]
-            for wrong in (value, (value, 1), (-1, value), (1,), None):
+            for wrong in (value, ("soon", value), (-1, value), (1,), None):
                 with pytest.raises((TypeError, OverflowError)):
                     tree["b"] = wrong
             *_, last = pool.changes()
