@@ -65,6 +65,11 @@ impl Geometry {
         self.header_bytes() + self.chunks_max * self.chunk_bytes
     }
 
+    /// Returns these sizes with twice as many chunks; `None` if no pool can have as many.
+    pub fn roomier(self) -> Option<Self> {
+        Some(Self { chunks_max: self.chunks_max * 2, ..self }).filter(Self::is_valid)
+    }
+
     /// Returns these sizes with at most `chunks_max` chunks. The header keeps its size; behind its descriptors it is
     /// zero, which is the descriptor of a chunk that was never used.
     pub(crate) fn with_chunks_max(self, chunks_max: u64) -> Option<Self> {

@@ -18,7 +18,7 @@ use crate::journal::manifest;
 use crate::journal::manifest::{ADOPTING, Checkpoint, Manifest, checkpoint_name, segment_name};
 use crate::journal::mutation::{Mutation, is_mutated};
 use crate::journal::opening::{Begin, adopt};
-use crate::journal::restore::Rebuilt;
+use crate::journal::restore::{Rebuilt, with_room};
 use crate::{Pool, PoolOptions};
 
 /// The moment whose state is restored: see [`PoolOptions::restore`].
@@ -93,36 +93,43 @@ impl PoolOptions {
             expect_sums(&**archive, catalog, &manifest)?;
         }
         let at = if self.leave_sigbus { At::unhandled(path) } else { At::from(path) };
-        let options = CreateOptions {
-            max_bytes: self.max_bytes.unwrap_or(catalog.geometry.max_bytes()),
-            // Until it is complete, nothing must survive.
-            domain: Some(Domain::Process),
-            chunk_bytes: Some(self.chunk_bytes.unwrap_or(catalog.geometry.chunk_bytes)),
-        };
-        let unnamed = PoolFile::<Native>::create_unnamed(at, &options, Native::new)?;
-        let pool = Pool::over(Arc::clone(unnamed.pool()), self.threads())?;
-        let mut time = None;
-        let mut is_wanted = |block_time: u64, end: u64| {
-            let wanted = match to {
-                RestoreTo::End => end <= catalog.end,
-                RestoreTo::Lsn(lsn) => end <= lsn,
-                RestoreTo::Time(limit) => clock::at(block_time) <= limit,
+        let fill = |max_bytes: u64| {
+            let options = CreateOptions {
+                max_bytes,
+                // Until it is complete, nothing must survive.
+                domain: Some(Domain::Process),
+                chunk_bytes: Some(self.chunk_bytes.unwrap_or(catalog.geometry.chunk_bytes)),
             };
-            time = if wanted { Some(clock::at(block_time)) } else { time };
-            wanted
+            let unnamed = PoolFile::<Native>::create_unnamed(at, &options, Native::new)?;
+            let pool = Pool::over(Arc::clone(unnamed.pool()), self.threads())?;
+            let mut time = None;
+            let mut is_wanted = |block_time: u64, end: u64| {
+                let wanted = match to {
+                    RestoreTo::End => end <= catalog.end,
+                    RestoreTo::Lsn(lsn) => end <= lsn,
+                    RestoreTo::Time(limit) => clock::at(block_time) <= limit,
+                };
+                time = if wanted { Some(clock::at(block_time)) } else { time };
+                wanted
+            };
+            let lsn = Rebuilt::new(unnamed.pool(), &pool, archive, self.threads())
+                .fill_from(&manifest, &mut |block, entry| {
+                    is_wanted(block.time, entry.lsn + entry.head.bytes())
+                })?;
+            Ok((unnamed, pool, Restored { lsn, time }))
         };
-        let lsn = Rebuilt::new(unnamed.pool(), &pool, archive, self.threads())
-            .fill_from(&manifest, &mut |block, entry| {
-                is_wanted(block.time, entry.lsn + entry.head.bytes())
-            })?;
+        let (unnamed, pool, restored) = match self.max_bytes {
+            Some(asked) => fill(asked)?,
+            None => with_room(catalog.geometry, |geometry| fill(geometry.max_bytes()))?,
+        };
         self.clear_unfinished(path)?;
         if is_mutated(Mutation::NamedBeforeJournal) {
             unnamed.publish()?;
-            return adopt(pool, &self.journal, path, Begin::default()).map(|()| Restored { lsn, time });
+            return adopt(pool, &self.journal, path, Begin::default()).map(|()| restored);
         }
         adopt(pool, &self.journal, path, Begin::default())?;
         unnamed.publish()?;
-        Ok(Restored { lsn, time })
+        Ok(restored)
     }
 
     /// Removes the manifest that a restore has left which did not finish.

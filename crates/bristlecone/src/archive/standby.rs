@@ -40,7 +40,7 @@ use crate::journal::entry::Kind;
 use crate::journal::manifest::{Manifest, Timeline};
 use crate::journal::mutation::{Mutation, is_mutated};
 use crate::journal::opening::{Begin, adopt};
-use crate::journal::restore::Rebuilt;
+use crate::journal::restore::{Rebuilt, with_room};
 use crate::journal::standby_folder;
 use crate::{Pool, PoolOptions};
 
@@ -160,20 +160,17 @@ impl Standby {
                 return Err(Error::invalid(what));
             }
             let at = if options.leave_sigbus { At::unhandled(path) } else { At::from(path) };
-            let like = Glance {
-                uuid: if is_mutated(Mutation::CopyRenumbered) { identity() } else { ids.0 },
-                domain: Domain::Journal,
-                was_clean: false,
-                sequence: 0,
-                geometry: catalog.geometry,
-                inode: (0, 0),
-            };
-            let unnamed = PoolFile::<Native>::create_again(at, &like, Native::new)?;
-            let file = Arc::clone(unnamed.pool());
-            let pool = Pool::over(Arc::clone(&file), options.threads())?;
-            let rebuilt = Rebuilt::new(&file, &pool, &archive, options.threads());
-            let filled = rebuilt.fill_from(&catalog.manifest(base), &mut |_, _| true);
-            let applied = match filled {
+            let uuid = if is_mutated(Mutation::CopyRenumbered) { identity() } else { ids.0 };
+            let filled = with_room(catalog.geometry, |geometry| {
+                let domain = Domain::Journal;
+                let like = Glance { uuid, domain, was_clean: false, sequence: 0, geometry, inode: (0, 0) };
+                let unnamed = PoolFile::<Native>::create_again(at, &like, Native::new)?;
+                let pool = Pool::over(Arc::clone(unnamed.pool()), options.threads())?;
+                let rebuilt = Rebuilt::new(unnamed.pool(), &pool, &archive, options.threads());
+                let applied = rebuilt.fill_from(&catalog.manifest(base), &mut |_, _| true)?;
+                Ok((unnamed, pool, applied))
+            });
+            let (unnamed, pool, applied) = match filled {
                 // An archiver has removed files meanwhile.
                 Err(Error::Corrupted { .. }) if read_catalog(&*archive)? != catalog => continue,
                 filled => filled?,
@@ -185,15 +182,14 @@ impl Standby {
                 timeline: catalog.timeline,
                 own: ids.1,
                 boot: folder.boot().unwrap_or(0),
-                inode: file.glance()?.inode.1,
+                inode: unnamed.pool().glance()?.inode.1,
                 archive_end: catalog.end,
                 as_of: catalog.as_of,
                 time: 0,
                 running: true,
-                pool: like.uuid,
+                pool: uuid,
             };
             pool.close()?;
-            drop(file);
             // A crash before the name: the state is that of a file that does not exist, and is not used.
             state.write(&*folder)?;
             unnamed.replace()?;

@@ -10,7 +10,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use bristlecone_pm::{At, Error, Glance, Native, PoolFile, Result, Storage, TreeEntry, TreeId, TreeSpec};
+use bristlecone_pm::{
+    At, Error, Geometry, Glance, Native, PoolFile, Result, Storage, TreeEntry, TreeId, TreeSpec,
+};
 use smallvec::SmallVec;
 
 use super::aside;
@@ -31,6 +33,18 @@ const TOGETHER: usize = 1 << 18;
 /// Number of changes that are worth another thread.
 const LEAST: usize = 1 << 12;
 
+/// Calls `fill` with the sizes of a pool, and with more chunks as long as these do not suffice: items that are written in
+/// another order than before may need more space than they had.
+pub fn with_room<T>(mut sizes: Geometry, mut fill: impl FnMut(Geometry) -> Result<T>) -> Result<T> {
+    loop {
+        let filled = fill(sizes);
+        match sizes.roomier().filter(|_| matches!(filled, Err(Error::PoolFull { .. }))) {
+            Some(roomier) => sizes = roomier,
+            None => return filled,
+        }
+    }
+}
+
 /// Replaces the file of a pool by one with the state that the journal has.
 pub fn restore(
     storage: &Arc<dyn Storage>,
@@ -40,10 +54,15 @@ pub fn restore(
     threads: usize,
 ) -> Result<()> {
     let at = if handled { At::from(path) } else { At::unhandled(path) };
-    let unnamed = PoolFile::<Native>::create_again(at, found, Native::new)?;
-    let to = Pool::over(Arc::clone(unnamed.pool()), threads)?;
-    let end = Rebuilt::new(unnamed.pool(), &to, storage, threads).fill_from(manifest, &mut |_, _| true)?;
-    to.close()?;
+    let (unnamed, end) = with_room(found.geometry, |geometry| {
+        let like = Glance { geometry, ..*found };
+        let unnamed = PoolFile::<Native>::create_again(at, &like, Native::new)?;
+        let to = Pool::over(Arc::clone(unnamed.pool()), threads)?;
+        let rebuilt = Rebuilt::new(unnamed.pool(), &to, storage, threads);
+        let end = rebuilt.fill_from(manifest, &mut |_, _| true)?;
+        to.close()?;
+        Ok((unnamed, end))
+    })?;
     let mut manifest = manifest.clone();
     manifest.closed = unnamed.pool().glance()?.sequence;
     if let Some(last) = manifest.segments.last_mut()

@@ -1,7 +1,9 @@
 //! A full pool: an error without any other change; removals free space again.
 
-use crate::common::{CONFIGURATIONS, Cell, Items, Noise, Plant, Scratch, Visit, is_alone, share, suites};
-use bristlecone::{Design, Error, Pool, Tree};
+use crate::common::{
+    CONFIGURATIONS, Cell, Codec, Items, Noise, Plant, Scratch, Visit, is_alone, lose_pages, share, suites,
+};
+use bristlecone::{Design, Domain, Error, Pool, RestoreTo, Standby, Tree};
 
 const POOL_BYTES: u64 = 12 << 20;
 
@@ -90,6 +92,54 @@ fn dropping_a_tree_gives_everything_back() {
         drop(tree);
         pool.drop_tree("t").unwrap();
         assert_eq!(pool.info().chunks, pool.info().chunks_free);
+    }
+}
+
+/// A restored pool has its items in another order than the full one: it gets the space that they take then.
+#[test]
+fn a_full_pool_is_restored_after_a_power_failure() {
+    fn run<I: Items>(design: Design) {
+        let scratch = Scratch::new();
+        let options = || {
+            let options = Pool::options().domain(Domain::Journal).max_bytes(2 << 20).chunk_bytes(64 << 10);
+            options.create(true).open(&scratch.0)
+        };
+        let pool = options().unwrap();
+        let tree = pool.tree_options("t").design(design).create::<I::K, I::V>().unwrap();
+        let put = |at: u64| {
+            let (key, value) = (I::key(at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8), I::value(at));
+            tree.insert(I::key_ref(&key), I::value_ref(&value))
+        };
+        let refused = pool.deferred(|| Ok((0..).find_map(|at| put(at).err()).unwrap())).unwrap();
+        assert!(refused.is_no_room(), "{design}: {refused}");
+        let items = tree.len().unwrap();
+        assert!(items > 100, "{design}: {items} items");
+        let archive = scratch.0.with_extension("archive");
+        let mut archiver = pool.archive(&archive).unwrap();
+        while archiver.copy().unwrap() {}
+        drop((archiver, tree));
+        pool.simulate_crash();
+        lose_pages(&scratch.0);
+        let is_whole = |pool: &Pool, by: &str| {
+            let tree = pool.tree::<I::K, I::V>("t").unwrap();
+            assert_eq!((tree.len().unwrap(), tree.check()), (items, vec![]), "{design}, {by}");
+        };
+        is_whole(&options().unwrap(), "the next opening");
+        let [restored, copy] = [Scratch::new(), Scratch::new()];
+        Pool::options().restore(&restored.0, &archive, RestoreTo::End).unwrap();
+        is_whole(&Pool::open(&restored.0).unwrap(), "a restore");
+        Standby::open(&copy.0, &archive).unwrap().promote().unwrap();
+        is_whole(&Pool::open(&copy.0).unwrap(), "a standby");
+        std::fs::remove_dir_all(archive).unwrap();
+    }
+    struct Run(Design);
+    impl Visit for Run {
+        fn visit<I: Items>(self) {
+            run::<I>(self.0);
+        }
+    }
+    for &design in Design::ALL {
+        Codec::ALL.iter().for_each(|codec| codec.visit(Run(design)));
     }
 }
 
