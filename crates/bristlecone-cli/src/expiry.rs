@@ -7,6 +7,7 @@ use bristlecone::{CasError, Expiry};
 use bristlecone_cli::failure::{Failure, Outcome};
 
 use crate::datum::{Datum, Kind};
+use crate::time;
 
 /// Returns whether a value has expired.
 pub fn has_expired(value: &bristlecone::dynamic::Datum<'_>) -> bool {
@@ -56,11 +57,7 @@ pub fn update(tree: &Tree, key: &Datum, value: &Datum) -> Outcome<bool> {
 /// Parses `90s`, `15m`, `12h`, `7d`, `500ms`; a plain number is in seconds.
 pub fn ttl(text: &str) -> Result<Duration, String> {
     let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0), ("", 1.0)];
-    let parsed = units.iter().find_map(|(unit, seconds)| {
-        let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
-        Duration::try_from_secs_f64(number * seconds).ok()
-    });
-    let time = parsed.filter(|time| *time >= Duration::from_millis(1));
+    let time = time::parse(text, &units).filter(|time| *time >= Duration::from_millis(1));
     time.ok_or_else(|| format!("{text:?} is not a time of a millisecond or more, such as 90s, 15m or 7d"))
 }
 

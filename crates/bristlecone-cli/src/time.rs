@@ -11,6 +11,14 @@ pub fn shown(time: Duration) -> String {
     }
 }
 
+/// Parses a number and one of the units, which have these lengths in seconds. The first unit that fits counts.
+pub fn parse(text: &str, units: &[(&str, f64)]) -> Option<Duration> {
+    units.iter().find_map(|(unit, seconds)| {
+        let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
+        Duration::try_from_secs_f64(number * seconds).ok()
+    })
+}
+
 /// Returns `2026-11-27T19:27:14.250Z`, in UTC.
 pub fn utc(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -240,7 +240,8 @@ impl Ring {
     /// padded with zeros.
     #[inline]
     pub fn put(&self, entries: &[AtomicU64], lsn: u64, head: Head, body: impl Iterator<Item = u64>) {
-        // Another core has cleared this line last: the next thread's stores and locked instructions would wait for it.
+        // Another core may have cleared this line last. A later entry's stores would wait for it, and with them the next
+        // locked instruction.
         prefetch_to_write(self.at(entries, lsn + AHEAD));
         let first = self.at(entries, lsn);
         // First: a kill from here on leaves the length. The next process skips the entry.

@@ -177,9 +177,7 @@ impl Epochs {
     ) -> LockedOne<'_> {
         self.barrier.note_single();
         let locked = self.stripes.lock(Stripes::of(identity, K::hash(key)));
-        if self.live.load(SeqCst) > 0 {
-            self.save_all(entered, identity, tree, &[key]);
-        }
+        self.save_all(entered, identity, tree, &[key]);
         locked
     }
 
@@ -199,8 +197,21 @@ impl Epochs {
     }
 
     /// Saves the values of keys whose locks the thread holds, if there are snapshots.
-    #[cold]
+    #[inline]
     fn save_all<K: KeyCodec, V: Codec>(
+        &self,
+        entered: &Entered<'_>,
+        identity: u64,
+        tree: &dyn Index<K, V>,
+        keys: &[K::Ref<'_>],
+    ) {
+        if self.live.load(SeqCst) > 0 {
+            self.save_now(entered, identity, tree, keys);
+        }
+    }
+
+    #[cold]
+    fn save_now<K: KeyCodec, V: Codec>(
         &self,
         entered: &Entered<'_>,
         identity: u64,

@@ -20,7 +20,7 @@ use self::sample::{Figures, Latency, Sampler, Space};
 use crate::journal;
 use crate::open::explain;
 use crate::table::{Align, Table};
-use crate::time::shown;
+use crate::time::{self, shown};
 
 /// Show live figures of a pool that another process writes to
 ///
@@ -185,12 +185,7 @@ fn sleep_until(moment: Instant) -> bool {
 
 /// Parses `1s`, `0.5s`, `200ms`; a plain number is in seconds.
 pub fn interval(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match text.strip_suffix("ms") {
-        Some(number) => (number, 1e-3),
-        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
-    };
-    let seconds = number.trim().parse::<f64>().ok().map(|number| number * unit);
-    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let time = time::parse(text, &[("ms", 1e-3), ("s", 1.0), ("", 1.0)]);
     let time = time.filter(|time| (SHORTEST..=LONGEST).contains(time));
     time.ok_or_else(|| format!("{text:?} is not an interval of 10ms to a day, such as 1s, 0.5s or 200ms"))
 }

@@ -1,0 +1,259 @@
+//! Writes of entries that expire.
+
+use bristlecone_pm::Result;
+
+use super::ExpiringTree;
+use super::range::ExpiringRange;
+use crate::api::ends::ItemOf;
+use crate::api::key;
+use crate::api::kinds::Buffer;
+use crate::api::kinds::expiring::{EXPIRY_BYTES, Expiring, Expiry, item, join, millis, split};
+use crate::api::value::{self, undecodable};
+use crate::index::parts::codec::{Codec, Record};
+use crate::index::parts::encoded::Item;
+use crate::{CasError, Key, TryInsertError, Value};
+/// What to do with a key.
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
+enum Decision {
+    Keep,
+    Put(Buffer),
+    Remove,
+}
+
+/// An entry that lives, with the stored form of its value.
+struct Live<'a, T> {
+    value: T,
+    expiry: Expiry,
+    stored: &'a [u8],
+}
+
+impl<K: Key, V: Value> ExpiringTree<K, V> {
+    /// Inserts or overwrites the value of a key and its expiry; returns the previous value.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Tree::insert`].
+    pub fn insert(&self, key: K::Ref<'_>, value: V::Ref<'_>, expiry: Expiry) -> Result<Option<V::Owned>> {
+        Ok(self.live(self.tree.insert(key, Expiring { value, expiry })?))
+    }
+
+    /// Inserts or overwrites the value of a key and its expiry without returning the previous value.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Tree::insert`].
+    pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>, expiry: Expiry) -> Result<()> {
+        self.tree.upsert(key, Expiring { value, expiry })
+    }
+
+    /// Inserts a key if it is absent.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Tree::try_insert`].
+    pub fn try_insert(
+        &self,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        expiry: Expiry,
+    ) -> std::result::Result<(), TryInsertError<V::Owned>> {
+        let new = checked::<V>(value, expiry)?;
+        let held = self.decide(key, |live| match live {
+            Some(live) => (Decision::Keep, Some(live.value)),
+            None => (Decision::Put(new.clone()), None),
+        })?;
+        held.map_or(Ok(()), |held| Err(TryInsertError::Present(held)))
+    }
+
+    /// Replaces the value of an existing key and its expiry; returns the previous value, or `None` if the key is absent.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Tree::insert`]. [`Error::Corrupted`](crate::Error) if the previous value does not decode as its type;
+    /// nothing has changed then.
+    pub fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>, expiry: Expiry) -> Result<Option<V::Owned>> {
+        let new = checked::<V>(value, expiry)?;
+        self.decide(key, |live| match live {
+            Some(live) => (Decision::Put(new.clone()), Some(live.value)),
+            None => (Decision::Keep, None),
+        })
+    }
+
+    /// Removes a key; returns its value.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Tree::remove`].
+    pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        Ok(self.live(self.tree.remove(key)?))
+    }
+
+    /// Changes a key from an expected value to a new one with its expiry; `None` means an absent key. The expiry that the
+    /// key had does not count.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Tree::compare_and_swap`].
+    pub fn compare_and_swap(
+        &self,
+        key: K::Ref<'_>,
+        expected: Option<V::Ref<'_>>,
+        new: Option<(V::Ref<'_>, Expiry)>,
+    ) -> std::result::Result<(), CasError<V::Owned>> {
+        let expected = expected.map(|value| stored::<V>(value, Expiry::NEVER)).transpose()?;
+        let expected = expected.as_ref().map(|entry| &entry[EXPIRY_BYTES..]);
+        let new = new.map(|(value, expiry)| checked::<V>(value, expiry)).transpose()?;
+        let outcome = self.decide(key, |live| {
+            if live.as_ref().map(|live| live.stored) != expected {
+                return (Decision::Keep, Err(live.map(|live| live.value)));
+            }
+            match (&new, expected) {
+                (Some(new), _) => (Decision::Put(new.clone()), Ok(())),
+                (None, Some(_)) => (Decision::Remove, Ok(())),
+                (None, None) => (Decision::Keep, Ok(())),
+            }
+        })?;
+        outcome.map_err(CasError::Found)
+    }
+
+    /// Sets when a key expires, and keeps its value; [`Expiry::NEVER`] makes it permanent. Returns the previous expiry, or
+    /// `None` if the key is absent.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`update`](Self::update).
+    pub fn set_expiry(&self, key: K::Ref<'_>, expiry: Expiry) -> Result<Option<Expiry>> {
+        self.set_expiry_if(key, expiry, |_| true)
+    }
+
+    /// Sets when a key expires, as [`set_expiry`](Self::set_expiry) does, if `test` returns true for its expiry. Returns
+    /// that expiry, or `None` if the key is absent. `test` may run more than once.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`update`](Self::update).
+    ///
+    /// ```
+    /// # use bristlecone::{Expiring, Expiry, Pool};
+    /// # use std::time::Duration;
+    /// # let pool = Pool::temporary()?;
+    /// let sessions = pool.tree::<&str, Expiring<u64>>("sessions")?.expiring();
+    /// let hour = sessions.after(Duration::from_secs(3600));
+    /// sessions.insert("ada", 7, hour)?;
+    /// // Prolongs a session, and never shortens it.
+    /// let later = sessions.after(Duration::from_secs(60));
+    /// sessions.set_expiry_if("ada", later, |now| now != Expiry::NEVER && now.as_millis() < later.as_millis())?;
+    /// assert_eq!(sessions.expiry("ada")?, Some(hour));
+    /// # Ok::<(), bristlecone::Error>(())
+    /// ```
+    pub fn set_expiry_if(
+        &self,
+        key: K::Ref<'_>,
+        expiry: Expiry,
+        mut test: impl FnMut(Expiry) -> bool,
+    ) -> Result<Option<Expiry>> {
+        self.decide(key, |live| match live {
+            Some(live) if test(live.expiry) => {
+                (Decision::Put(join(expiry, Item::Bytes(live.stored))), Some(live.expiry))
+            }
+            live => (Decision::Keep, live.map(|live| live.expiry)),
+        })
+    }
+
+    /// Removes and returns the item with the smallest key; returns `None` if there is none: see [`Tree::pop_first`].
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Tree::remove`].
+    pub fn pop_first(&self) -> Result<Option<ItemOf<K, V>>> {
+        self.pop(ExpiringRange::next)
+    }
+
+    /// Removes and returns the item with the largest key: otherwise the same as [`pop_first`](Self::pop_first).
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Tree::remove`].
+    pub fn pop_last(&self) -> Result<Option<ItemOf<K, V>>> {
+        self.pop(ExpiringRange::next_back)
+    }
+
+    /// Removes the first of the live items that no other thread has removed.
+    fn pop<'t>(
+        &'t self,
+        next: impl Fn(&mut ExpiringRange<'t, K, V>) -> Option<Result<ItemOf<K, V>>>,
+    ) -> Result<Option<ItemOf<K, V>>> {
+        self.tree.writable()?;
+        loop {
+            let (mut items, mut has_met_any) = (self.iter(), false);
+            while let Some(item) = next(&mut items) {
+                let (key, _) = item?;
+                if let Some(value) = self.remove(K::lend(&key))? {
+                    return Ok(Some((key, value)));
+                }
+                has_met_any = true;
+            }
+            // Another thread may have inserted an item before those that were removed.
+            if !has_met_any {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Changes a key as `decide` wants for its live value; it decides again if another thread was faster. An expired entry
+    /// that would be kept is removed.
+    fn decide<R>(
+        &self,
+        key: K::Ref<'_>,
+        mut decide: impl FnMut(Option<Live<'_, V::Owned>>) -> (Decision, R),
+    ) -> Result<R> {
+        self.tree.writable()?;
+        K::with(key, |key| {
+            key::check_len(K::Codec::bytes(key))?;
+            let mut held = self.tree.stored(key)?;
+            loop {
+                let now = millis(self.now());
+                let live = held.as_deref().map(|entry| live::<V>(entry, now)).transpose()?.flatten();
+                let has_expired = held.is_some() && live.is_none();
+                let (decision, result) = decide(live);
+                let new = match &decision {
+                    Decision::Keep if !has_expired => return Ok(result),
+                    Decision::Keep | Decision::Remove => None,
+                    Decision::Put(entry) => Some(&entry[..]),
+                };
+                match self.tree.exchange(key, held.as_deref(), new)? {
+                    Ok(()) => return Ok(result),
+                    Err(found) => held = found,
+                }
+            }
+        })
+    }
+}
+
+/// Returns the stored form of an entry.
+fn stored<V: Value>(value: V::Ref<'_>, expiry: Expiry) -> Result<Buffer> {
+    V::with(value, |value| join(expiry, V::Codec::item(value)))
+}
+
+/// Returns the stored form of an entry that can be written.
+fn checked<V: Value>(value: V::Ref<'_>, expiry: Expiry) -> Result<Buffer> {
+    let entry = stored::<V>(value, expiry)?;
+    value::check_len(entry.len()).map(|()| entry)
+}
+
+/// Returns a stored entry, unless it has expired.
+fn live<V: Value>(entry: &[u8], now: u64) -> Result<Option<Live<'_, V::Owned>>> {
+    let damaged = || undecodable("value", Expiring::<V>::kind());
+    let (expiry, stored) = split(entry).ok_or_else(damaged)?;
+    if expiry.is_over_at(now) {
+        return Ok(None);
+    }
+    let value = item::<V::Codec>(stored).and_then(V::decode).ok_or_else(damaged)?;
+    Ok(Some(Live { value, expiry, stored }))
+}
+
+/// The codec of entries, on whose bytes the functions of this module work.
+const _: fn() = || {
+    fn is_record<V: Value<Codec = Record>>() {}
+    is_record::<Expiring<u64>>();
+};
