@@ -9,7 +9,7 @@ use bristlecone_random::Generator as Random;
 
 use super::inspection::files;
 use super::streams::Consumer;
-use super::{Model, Scratch, open, options, work};
+use super::{Model, Scratch, is_thorough, open, options, work};
 use crate::archive::{Archiver, Keep, RestoreTo};
 use crate::journal::simulated::Disk;
 use crate::{Design, Durability, Error, Pool, Restored, Result};
@@ -152,7 +152,7 @@ fn an_archiver_whose_calls_fail_leaves_an_archive_and_continues() {
         archive.events()
     };
     assert!(events > 40, "{events}");
-    let step = if std::env::var_os("BRISTLECONE_TEST_LEVEL").is_some() { 1 } else { 3 };
+    let step = if is_thorough() { 1 } else { 3 };
     for event in (0..=events).step_by(step) {
         let (scratch, disk, archive) = (Scratch::new(), Disk::new(), Disk::new());
         let pool = open(&scratch, &disk, Durability::Commit).unwrap();

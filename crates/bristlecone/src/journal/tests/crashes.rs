@@ -6,15 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bristlecone_random::Generator as Random;
 
 use super::scenario::{Op, State, every_kind, run, state};
-use super::{Scratch, open, quiet};
+use super::{Scratch, is_thorough, open, quiet};
 use crate::journal::mutation::{Mutation, Point, kill_at, without};
 use crate::journal::simulated::Disk;
 use crate::{Design, Durability};
-
-/// Returns whether the tests were asked to take longer.
-fn is_thorough() -> bool {
-    std::env::var_os("BRISTLECONE_TEST_LEVEL").is_some()
-}
 
 /// Number of events of a whole run.
 fn events(ops: &[Op], design: Design, durability: Durability) -> usize {

@@ -8,7 +8,7 @@ use bristlecone_pm::{SharedWords, Storage, StoredFile};
 use bristlecone_random::Generator as Random;
 
 use super::inspection::{files, told};
-use super::{Scratch, open, options, quiet};
+use super::{Scratch, is_thorough, open, options, quiet};
 use crate::journal::mutation::{Mutation, without};
 use crate::journal::simulated::Disk;
 use crate::{Changes, Durability, Error, JournalFiles, Pool, Result, Tree};
@@ -218,7 +218,7 @@ fn events() -> usize {
 
 #[test]
 fn a_power_failure_at_every_step_leaves_the_cursor_and_its_entries() {
-    let images = if std::env::var_os("BRISTLECONE_TEST_LEVEL").is_some() { 8 } else { 2 };
+    let images = if is_thorough() { 8 } else { 2 };
     for event in 0..=events() {
         fail(Some(event), None, images).unwrap();
         fail(None, Some(event), images).unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bristlecone_pm::{Folder, Result, SharedWords, Storage, StoredFile};
 use bristlecone_random::Generator as Random;
 
-use super::Scratch;
+use super::{Scratch, is_thorough};
 use crate::{Design, Domain, Durability, Pool, PoolOptions};
 
 /// Path, durability, design and kernel for the process that is killed.
@@ -112,7 +112,7 @@ fn child() {
 #[test]
 fn kills_lose_nothing_in_any_durability_and_a_start_of_the_machine_nothing_durable() {
     let mut random = Random::new(7);
-    let rounds = if std::env::var_os("BRISTLECONE_TEST_LEVEL").is_some() { 60 } else { 8 };
+    let rounds = if is_thorough() { 60 } else { 8 };
     for (at, durability) in ["commit", "interval", "memory"].into_iter().enumerate() {
         let design = Design::ALL[at % Design::ALL.len()];
         let scratch = Scratch::new();

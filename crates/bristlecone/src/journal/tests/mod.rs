@@ -28,6 +28,11 @@ use bristlecone_random::Generator as Random;
 use super::simulated::Disk;
 use crate::{Design, Domain, Durability, Error, Pool, PoolOptions, Result, Tree};
 
+/// Returns whether more is tried than in a quick run.
+fn is_thorough() -> bool {
+    bristlecone_matrix::TestLevel::of_run() > bristlecone_matrix::TestLevel::Quick
+}
+
 /// A pool's path, which is removed in the end.
 pub struct Scratch(pub PathBuf);
 

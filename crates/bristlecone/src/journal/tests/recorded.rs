@@ -8,8 +8,8 @@ use std::process::Command;
 
 use bristlecone_random::Generator as Random;
 
-use super::Scratch;
 use super::kills::{CHILD, STOP, options};
+use super::{Scratch, is_thorough};
 use crate::Durability;
 
 /// Bytes that a disk writes as a whole.
@@ -286,7 +286,7 @@ fn power_failures_between_recorded_system_calls_lose_nothing() {
         println!("skipped: strace is not installed, or may not trace");
         return;
     }
-    let is_wide = std::env::var_os("BRISTLECONE_TEST_LEVEL").is_some();
+    let is_wide = is_thorough();
     let mut cuts = 0;
     for (seed, design) in crate::Design::ALL.iter().enumerate().take(if is_wide { 5 } else { 1 }) {
         cuts += cut_everywhere(design.name(), seed as u64, if is_wide { 1 } else { 40 }, false);

@@ -15,7 +15,7 @@ use bristlecone_random::Generator as Random;
 use super::archives::{archiver, restored};
 use super::inspection::files;
 use super::streams::Consumer;
-use super::{Scratch, open, options, quiet};
+use super::{Scratch, is_thorough, open, options, quiet};
 use crate::archive::{Archiver, Keep, RestoreTo, State, read_catalog};
 use crate::journal::manifest::{Manifest, checkpoint_name};
 use crate::journal::mutation::{Mutation, without};
@@ -392,10 +392,6 @@ impl World {
         let pool = pool.unwrap_or_else(|error| panic!("{what}, again: {error}"));
         assert_eq!(pool.tree::<u64, &[u8]>("t").unwrap().get(1).unwrap().as_deref(), Some(&b"after"[..]));
     }
-}
-
-fn is_thorough() -> bool {
-    std::env::var_os("BRISTLECONE_TEST_LEVEL").is_some()
 }
 
 #[test]

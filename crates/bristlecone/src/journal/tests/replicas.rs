@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use bristlecone_pm::Folder;
 use bristlecone_random::Generator as Random;
 
+use super::is_thorough;
 use super::standbys::{Place, options};
 use crate::archive::read_catalog;
 use crate::{
@@ -398,6 +399,8 @@ fn begin(place: &Path, design: Design, interval: bool) {
     let pool = writer_options(place).open(place.join("p")).unwrap();
     pool.create_cursor("c", Some(0)).unwrap();
     drop(pool.tree_options("t").design(design).create::<u64, u64>().unwrap());
+    // Otherwise the archive may be empty until it is continued, and a standby has no tree.
+    pool.sync().unwrap();
     files(place).archive(place.join("a")).unwrap().copy().unwrap();
     pool.close().unwrap();
 }
@@ -525,7 +528,7 @@ fn kills_of_writer_archiver_standby_and_consumer_lose_and_repeat_nothing() {
     if let Ok(kills) = std::env::var(DRIVER) {
         return drive(kills.parse().unwrap());
     }
-    let of_level = if std::env::var_os("BRISTLECONE_TEST_LEVEL").is_some() { 3000 } else { 450 };
+    let of_level = if is_thorough() { 3000 } else { 450 };
     let kills = std::env::var("BRISTLECONE_KILL_ROUNDS").map_or(of_level, |kills| kills.parse().unwrap());
     // A process of its own, since children of one whose threads are busy may find locks that no thread releases.
     let mut driver = Command::new(std::env::current_exe().unwrap());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bristlecone_random::Generator as Random;
 
 use super::streams::Consumer;
-use super::{Model, Scratch, work};
+use super::{Model, Scratch, is_thorough, work};
 use crate::{
     Design, Domain, Durability, Error, JournalFiles, Pool, PoolOptions, RestoreTo, Standby, TreeEntry,
 };
@@ -286,9 +286,8 @@ fn small() -> PoolOptions {
 fn every_refused_call_is_an_error_and_the_next_attempt_continues() {
     use bristlecone_pm::failpoint;
 
-    let is_thorough = std::env::var_os("BRISTLECONE_TEST_LEVEL").is_some();
     let mut all = 0;
-    for refused in (0..).step_by(if is_thorough { 1 } else { 5 }) {
+    for refused in (0..).step_by(if is_thorough() { 1 } else { 5 }) {
         let (place, design) = (Place::new(), Design::ALL[refused % Design::ALL.len()]);
         let pool = small().open(place.path("p")).unwrap();
         let tree = pool.tree_options("t").design(design).create::<u64, u64>().unwrap();

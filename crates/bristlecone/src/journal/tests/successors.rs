@@ -4,7 +4,7 @@ use bristlecone_pm::Storage;
 use bristlecone_random::Generator as Random;
 
 use super::scenario::{every_kind, run};
-use super::{Scratch, open};
+use super::{Scratch, is_thorough, open};
 use crate::journal::simulated::Disk;
 use crate::{Design, Durability, Error, Result};
 
@@ -42,8 +42,7 @@ fn end_successor(
 
 #[test]
 fn a_successor_that_ends_while_it_opens_the_pool_loses_nothing() {
-    let is_thorough = std::env::var_os("BRISTLECONE_TEST_LEVEL").is_some();
-    let (step, designs) = if is_thorough { (1, Design::ALL) } else { (9, &Design::ALL[..2]) };
+    let (step, designs) = if is_thorough() { (1, Design::ALL) } else { (9, &Design::ALL[..2]) };
     let mut ends = 0;
     for &design in designs {
         for durability in [Durability::Commit, Durability::Memory] {
