@@ -11,12 +11,12 @@ use crate::api::iter::Range;
 use crate::api::kinds::expiring::{Expiring, millis};
 use crate::{Key, Value};
 impl<K: Key, V: Value> ExpiringTree<K, V> {
-    /// Iterates over the items within bounds, in order, from both ends: see [`Tree::range`]. An item that expires after
+    /// Iterates over the items within bounds, in order, from both ends: see [`Tree::range`](crate::Tree::range). An item that expires after
     /// this call is still returned.
     ///
     /// # Errors
     ///
-    /// The iterator yields the errors of [`Tree::get`]. After an error it is finished.
+    /// The iterator yields the errors of [`Tree::get`](crate::Tree::get). After an error it is finished.
     pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> ExpiringRange<'_, K, V> {
         ExpiringRange { entries: self.tree.range(bounds), now: millis(self.now()) }
     }
@@ -26,11 +26,11 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
         ExpiringRange { entries: self.tree.iter(), now: millis(self.now()) }
     }
 
-    /// Returns the number of items whose keys lie within bounds. It reads each entry: see [`Tree::count`].
+    /// Returns the number of items whose keys lie within bounds. It reads each entry: see [`Tree::count`](crate::Tree::count).
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::get`].
+    /// Same as [`Tree::get`](crate::Tree::get).
     pub fn count<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Result<u64> {
         self.range(bounds).try_fold(0, |count, item| item.map(|_| count + 1))
     }
@@ -39,7 +39,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::get`].
+    /// Same as [`Tree::get`](crate::Tree::get).
     pub fn first_key_value(&self) -> Result<Option<ItemOf<K, V>>> {
         self.iter().next().transpose()
     }
@@ -48,7 +48,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::get`].
+    /// Same as [`Tree::get`](crate::Tree::get).
     pub fn last_key_value(&self) -> Result<Option<ItemOf<K, V>>> {
         self.iter().next_back().transpose()
     }
@@ -57,7 +57,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::get`].
+    /// Same as [`Tree::get`](crate::Tree::get).
     pub fn get_lt(&self, key: K::Ref<'_>) -> Result<Option<ItemOf<K, V>>> {
         self.range(..key).next_back().transpose()
     }
@@ -66,7 +66,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::get`].
+    /// Same as [`Tree::get`](crate::Tree::get).
     pub fn get_le(&self, key: K::Ref<'_>) -> Result<Option<ItemOf<K, V>>> {
         self.range(..=key).next_back().transpose()
     }
@@ -75,7 +75,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::get`].
+    /// Same as [`Tree::get`](crate::Tree::get).
     pub fn get_gt(&self, key: K::Ref<'_>) -> Result<Option<ItemOf<K, V>>> {
         self.range((Bound::Excluded(key), Bound::Unbounded)).next().transpose()
     }
@@ -84,7 +84,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::get`].
+    /// Same as [`Tree::get`](crate::Tree::get).
     pub fn get_ge(&self, key: K::Ref<'_>) -> Result<Option<ItemOf<K, V>>> {
         self.range(key..).next().transpose()
     }

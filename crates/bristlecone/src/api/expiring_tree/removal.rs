@@ -32,7 +32,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::remove`].
+    /// Same as [`Tree::remove`](crate::Tree::remove).
     ///
     /// ```
     /// # use bristlecone::{Expiring, Expiry, Pool};

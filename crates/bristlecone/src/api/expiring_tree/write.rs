@@ -32,7 +32,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::insert`].
+    /// Same as [`Tree::insert`](crate::Tree::insert).
     pub fn insert(&self, key: K::Ref<'_>, value: V::Ref<'_>, expiry: Expiry) -> Result<Option<V::Owned>> {
         Ok(self.live(self.tree.insert(key, Expiring { value, expiry })?))
     }
@@ -41,7 +41,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::insert`].
+    /// Same as [`Tree::insert`](crate::Tree::insert).
     pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>, expiry: Expiry) -> Result<()> {
         self.tree.upsert(key, Expiring { value, expiry })
     }
@@ -50,7 +50,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::try_insert`].
+    /// Same as [`Tree::try_insert`](crate::Tree::try_insert).
     pub fn try_insert(
         &self,
         key: K::Ref<'_>,
@@ -69,7 +69,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::insert`]. [`Error::Corrupted`](crate::Error) if the previous value does not decode as its type;
+    /// Same as [`Tree::insert`](crate::Tree::insert). [`Error::Corrupted`](crate::Error) if the previous value does not decode as its type;
     /// nothing has changed then.
     pub fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>, expiry: Expiry) -> Result<Option<V::Owned>> {
         let new = checked::<V>(value, expiry)?;
@@ -83,7 +83,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::remove`].
+    /// Same as [`Tree::remove`](crate::Tree::remove).
     pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         Ok(self.live(self.tree.remove(key)?))
     }
@@ -93,7 +93,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::compare_and_swap`].
+    /// Same as [`Tree::compare_and_swap`](crate::Tree::compare_and_swap).
     pub fn compare_and_swap(
         &self,
         key: K::Ref<'_>,
@@ -160,11 +160,11 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
         })
     }
 
-    /// Removes and returns the item with the smallest key; returns `None` if there is none: see [`Tree::pop_first`].
+    /// Removes and returns the item with the smallest key; returns `None` if there is none: see [`Tree::pop_first`](crate::Tree::pop_first).
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::remove`].
+    /// Same as [`Tree::remove`](crate::Tree::remove).
     pub fn pop_first(&self) -> Result<Option<ItemOf<K, V>>> {
         self.pop(ExpiringRange::next)
     }
@@ -173,7 +173,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// # Errors
     ///
-    /// Same as [`Tree::remove`].
+    /// Same as [`Tree::remove`](crate::Tree::remove).
     pub fn pop_last(&self) -> Result<Option<ItemOf<K, V>>> {
         self.pop(ExpiringRange::next_back)
     }
