@@ -9,7 +9,7 @@ use bristlecone::{Design, Domain, Durability, Error, Key, Pool, PoolOptions, Res
 /// ```
 /// use bristlecone::Design;
 ///
-/// let options = bristlecone_raft::Options::new().design(Design::NbTree).max_bytes(8 << 30);
+/// let options = bristlecone_raft::Options::new().design(Design::SsTree).max_bytes(8 << 30);
 /// # let _ = options;
 /// ```
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            design: Design::SsTree,
+            design: Design::default(),
             domain: None,
             max_bytes: None,
             state_durability: Durability::Interval(Duration::from_millis(100)),
@@ -37,7 +37,7 @@ impl Options {
         Self::default()
     }
 
-    /// Sets the design of the trees of a new store, and of those that a snapshot replaces (default: SSTree).
+    /// Sets the design of the trees of a new store, and of those that a snapshot replaces (default: NBTree).
     pub fn design(mut self, design: Design) -> Self {
         self.design = design;
         self
