@@ -165,7 +165,7 @@ fn apply_last(trees: &HashMap<TreeId, Box<dyn AnyTree>>, mut changes: Vec<&Chang
         let Some(tree) = trees.get(&group[0].tree) else { continue };
         let items: SmallVec<[_; GROUP]> =
             group.iter().map(|change| (&change.key, change.value.as_ref())).collect();
-        tree.put_many(&items, &mut |_, _| {})?;
+        tree.put_many(&items, &mut |_| {})?;
     }
     Ok(())
 }

@@ -18,6 +18,14 @@ pub fn hash(key: &Encoded) -> u64 {
     }
 }
 
+/// Returns a word that has the order of the key, except for different keys of the same rank.
+pub fn rank(key: &Encoded) -> u64 {
+    match key {
+        Encoded::Word(word) => Inline::rank(*word),
+        Encoded::Bytes(bytes) => Record::rank(bytes),
+    }
+}
+
 /// Returns the top `bits` bits of the combined hash of a tree and a key's hash.
 #[inline]
 pub fn place(tree: u64, hash: u64, bits: u32) -> usize {
@@ -51,12 +59,12 @@ pub trait AnyTree: Send + Sync {
     /// Writes a value, or removes the key.
     fn put(&self, key: &Encoded, value: Option<&Encoded>) -> Result<()>;
 
-    /// Writes the values of up to [`GROUP`] keys, or removes keys if none has a value. Calls `tell` in
-    /// order with the position and the previous value of each completed key.
+    /// Writes the values of up to [`GROUP`] keys, or removes keys if none has a value. Calls `tell` with the previous
+    /// value of each completed key, in order.
     fn put_many(
         &self,
         items: &[(&Encoded, Option<&Encoded>)],
-        tell: &mut dyn FnMut(usize, Option<Encoded>),
+        tell: &mut dyn FnMut(Option<Encoded>),
     ) -> Result<()>;
 
     /// Calls `visit` with the keys within bounds, ascending, after verifying the checksums of their items.
@@ -151,13 +159,9 @@ impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
     fn put_many(
         &self,
         items: &[(&Encoded, Option<&Encoded>)],
-        tell: &mut dyn FnMut(usize, Option<Encoded>),
+        tell: &mut dyn FnMut(Option<Encoded>),
     ) -> Result<()> {
-        let mut at = 0;
-        let mut told = |old: Option<V::Owned>| {
-            tell(at, old.map(V::encode));
-            at += 1;
-        };
+        let mut told = |old: Option<V::Owned>| tell(old.map(V::encode));
         let (mut written, mut removed) = (SmallVec::<[_; GROUP]>::new(), SmallVec::<[_; GROUP]>::new());
         for (key, value) in items {
             match value {

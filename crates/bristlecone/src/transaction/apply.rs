@@ -1,13 +1,11 @@
 //! Commit 4 to 6: changes that are applied or rolled back. Step numbers are those of the protocol in `mod.rs`.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use bristlecone_pm::{Error, Result, record_bytes_max, record_slot_bytes};
 use smallvec::SmallVec;
 
-use super::any_tree::AnyTree;
-use super::changes::Changes;
+use super::changes::{Changes, Write};
 use super::record;
 use crate::index::any::{AnyPool, CommitOutcome, Removals, Trial};
 use crate::index::parts::codec::GROUP;
@@ -18,33 +16,23 @@ pub(super) const TREE_CHUNKS: usize = 3;
 /// Bytes of a tree's log that an item may need.
 const LOG_BYTES: u64 = 64;
 
-/// Changes, with the previous values of their keys.
-type Before<'a> = Vec<(&'a dyn AnyTree, &'a Encoded, Option<Encoded>)>;
+/// The previous values of changed keys: first of those that are written, then of those that are removed.
+pub(super) type Before = Vec<Option<Encoded>>;
 
 impl Changes {
-    /// Applies all changes or none. `record` is the [record](Self::record_of_all) of all of them. Records in `existed`
-    /// whether each key was present before: first those that are written, then those that are removed.
-    pub(super) fn carry_out(
-        &self,
-        file: &dyn AnyPool,
-        record: &[u8],
-        existed: &RefCell<Vec<bool>>,
-    ) -> Result<()> {
+    /// Applies all changes or none. `record` is the [record](Self::record_of_all) of all of them.
+    pub(super) fn carry_out(&self, file: &dyn AnyPool, record: &[u8]) -> Result<Before> {
         self.expect_fit(file.chunk_bytes())?;
         let chunks = self.chunks(file.chunk_bytes());
-        let mut change = || {
-            let mut before = Vec::with_capacity(self.writes.len());
-            match self.change(true, &mut before).and_then(|()| self.change(false, &mut before)) {
-                Ok(()) => {
-                    note(&before, existed);
-                    CommitOutcome::Applied
-                }
-                Err(error) => take_back(&before, error),
-            }
-        };
+        let mut before = Before::with_capacity(self.writes.len());
+        let mut change =
+            || match self.change(true, &mut before).and_then(|()| self.change(false, &mut before)) {
+                Ok(()) => CommitOutcome::Applied,
+                Err(error) => self.take_back(&before, error),
+            };
         match file.commit(record, chunks, &mut change) {
-            Err(error) if error.is_no_room() => self.attempt(file, error, existed),
-            done => done,
+            Err(error) if error.is_no_room() => self.attempt(file, error),
+            done => done.map(|()| before),
         }
     }
 
@@ -64,32 +52,23 @@ impl Changes {
     /// Attempts a commit without a reservation: a tree may have free space of its own. Until all is written, a crash
     /// restores the previous values of the keys.
     #[cold]
-    fn attempt(&self, file: &dyn AnyPool, full: Error, existed: &RefCell<Vec<bool>>) -> Result<()> {
-        let Some(before) = self.record_of_before()? else { return Err(full) };
-        let mut write = || {
-            let mut before = Vec::with_capacity(self.writes.len());
-            match self.change(true, &mut before) {
-                Ok(()) => {
-                    note(&before, existed);
-                    CommitOutcome::Applied
-                }
-                Err(error) => take_back(&before, error),
-            }
+    fn attempt(&self, file: &dyn AnyPool, full: Error) -> Result<Before> {
+        let Some(undo) = self.record_of_before()? else { return Err(full) };
+        let (mut of_written, mut of_removed) = (Before::with_capacity(self.writes.len()), Before::new());
+        let mut write = || match self.change(true, &mut of_written) {
+            Ok(()) => CommitOutcome::Applied,
+            Err(error) => self.take_back(&of_written, error),
         };
-        let mut remove = || {
-            let mut before = Vec::new();
-            match self.change(false, &mut before) {
-                Ok(()) => {
-                    note(&before, existed);
-                    CommitOutcome::Applied
-                }
-                Err(_) => CommitOutcome::Partial,
-            }
+        let mut remove = || match self.change(false, &mut of_removed) {
+            Ok(()) => CommitOutcome::Applied,
+            Err(_) => CommitOutcome::Partial,
         };
         let removals = |ends: u64| self.record(ends, Option::is_none);
         let removes = self.writes.iter().any(|(_, value)| value.is_none());
         let removals = removes.then_some(Removals { bytes: removals(0).len(), record: &removals });
-        file.attempt(Trial { before: &before, write: &mut write, removals, remove: &mut remove })
+        file.attempt(Trial { before: &undo, write: &mut write, removals, remove: &mut remove })?;
+        of_written.append(&mut of_removed);
+        Ok(of_written)
     }
 
     /// Returns the record of the commit log with all changes.
@@ -141,10 +120,15 @@ impl Changes {
         trees * TREE_CHUNKS + classes.len() + bytes.div_ceil(chunk_bytes) as usize
     }
 
+    /// Returns the changes that write, or those that remove, in order.
+    fn changes(&self, write: bool) -> impl Iterator<Item = &Write> {
+        self.writes.iter().filter(move |(_, value)| value.is_some() == write)
+    }
+
     /// Commit 5: writes or removes keys of one tree after the other, in groups, and adds their previous values to
     /// `before`.
-    fn change<'a>(&'a self, writes: bool, before: &mut Before<'a>) -> Result<()> {
-        let mut changes = self.writes.iter().filter(|(_, value)| value.is_some() == writes).peekable();
+    fn change(&self, write: bool, before: &mut Before) -> Result<()> {
+        let mut changes = self.changes(write).peekable();
         while let Some(((first, _), _)) = changes.peek() {
             let (number, mut items) = (*first, SmallVec::<[_; GROUP]>::new());
             while items.len() < GROUP
@@ -152,22 +136,19 @@ impl Changes {
             {
                 items.push((key, value.as_ref()));
             }
-            let tree = &*self.trees[number].1;
-            tree.put_many(&items, &mut |at, held| before.push((tree, items[at].0, held)))?;
+            self.trees[number].1.put_many(&items, &mut |held| before.push(held))?;
         }
         Ok(())
     }
-}
 
-/// Records whether the changed keys were present before.
-fn note(before: &Before<'_>, existed: &RefCell<Vec<bool>>) {
-    existed.borrow_mut().extend(before.iter().map(|(_, _, held)| held.is_some()));
-}
-
-/// Rolls back the changes made before a tree returned an error.
-#[cold]
-fn take_back(before: &Before<'_>, error: Error) -> CommitOutcome {
-    let is_back = before.iter().rev().all(|(tree, key, held)| tree.put(key, held.as_ref()).is_ok());
-    let is_whole = is_back && !matches!(error, Error::DurabilityLost);
-    if is_whole { CommitOutcome::RolledBack(error) } else { CommitOutcome::Partial }
+    /// Rolls back the changes made before a tree returned an error.
+    #[cold]
+    fn take_back(&self, before: &Before, error: Error) -> CommitOutcome {
+        let changed: Vec<_> = self.changes(true).chain(self.changes(false)).zip(before).collect();
+        let mut changed = changed.into_iter().rev();
+        let is_back =
+            changed.all(|(((tree, key), _), held)| self.trees[*tree].1.put(key, held.as_ref()).is_ok());
+        let is_whole = is_back && !matches!(error, Error::DurabilityLost);
+        if is_whole { CommitOutcome::RolledBack(error) } else { CommitOutcome::Partial }
+    }
 }

@@ -58,8 +58,9 @@ impl Pool {
 
 impl Batch {
     fn note(&mut self, change: impl FnOnce(&mut Changes, &Pool) -> Result<()>) -> &mut Self {
-        let noted = change(&mut self.changes, &self.pool);
-        self.refused = self.refused.take().or(noted.err());
+        if let Err(error) = change(&mut self.changes, &self.pool) {
+            self.refused.get_or_insert(error);
+        }
         self
     }
 

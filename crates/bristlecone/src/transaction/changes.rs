@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bristlecone_pm::{Error, Result};
 
-use super::any_tree::AnyTree;
+use super::any_tree::{AnyTree, rank};
 use super::handle::{Link, TreeHandle};
 use crate::Pool;
 use crate::index::parts::encoded::Encoded;
@@ -53,8 +53,12 @@ impl Changes {
     /// Sorts the writes. Of those to one place the last counts.
     pub fn settle(&mut self) {
         if !self.is_settled() {
-            // Writes to one place keep their order.
-            self.writes.sort_by(|(place, _), (other, _)| place.cmp(other));
+            // Writes to one place keep their order in both. The first one compares words, and moves each write once; it
+            // leaves little to the second one.
+            self.writes.sort_by_cached_key(|((tree, key), _)| (*tree, rank(key)));
+            if !self.writes.is_sorted_by(|(place, _), (next, _)| place <= next) {
+                self.writes.sort_by(|(place, _), (other, _)| place.cmp(other));
+            }
             self.writes.dedup_by(|later, earlier| {
                 let is_same = later.0 == earlier.0;
                 if is_same {

@@ -1,40 +1,45 @@
 //! Commits. Step numbers are those of the protocol in `mod.rs`.
 
-use std::cell::RefCell;
-
 use bristlecone_pm::{Error, Result};
+use smallvec::SmallVec;
 
 use super::any_tree::hash;
+use super::apply::Before;
 use super::changes::Changes;
 use super::epoch::{Damage, Epoch};
 use super::reads::Reads;
 use super::record;
-use super::stripes::Stripes;
+use super::stripes::{Place, Stripes};
+use crate::index::parts::codec::GROUP;
 use crate::journal::entry::Kind;
 use crate::{Durability, Pool};
 
 /// Carries out a commit as an entry of the pool's journal if it has one. Sets the LSN up to which it must be durable.
-/// `existed` returns whether each key was present before, for the first changes of which that is not yet in `body`.
-pub(super) fn recorded(
+/// `existed` returns from its result whether each key was present before, for the first changes of which that is not yet
+/// in `body`.
+pub(super) fn recorded<T>(
     pool: &Pool,
     body: &[u8],
     lsn: &mut Option<u64>,
-    carry_out: impl FnOnce() -> Result<()>,
-    existed: impl FnOnce() -> Vec<Option<bool>>,
+    carry_out: impl FnOnce() -> Result<T>,
+    existed: impl FnOnce(T) -> Vec<Option<bool>>,
 ) -> Result<()> {
-    let Some(journal) = pool.0.journal.get() else { return carry_out() };
+    let Some(journal) = pool.0.journal.get() else { return carry_out().map(drop) };
     let pending = journal.begin(Kind::All, body)?;
     let done = carry_out();
-    match &done {
-        Ok(()) => {
-            pending.mark(body, existed().into_iter());
+    match done {
+        Ok(done) => {
+            pending.mark(body, existed(done).into_iter());
             *lsn = Some(pending.complete(1));
+            Ok(())
         }
         // The next opening applies all or nothing: the entry stays an intent.
-        Err(Error::DurabilityLost) => {}
-        Err(_) => _ = pending.complete(0),
+        Err(Error::DurabilityLost) => Err(Error::DurabilityLost),
+        Err(error) => {
+            pending.complete(0);
+            Err(error)
+        }
     }
-    done
 }
 
 impl Changes {
@@ -59,10 +64,8 @@ impl Changes {
         let mut lsn = None;
         let committed = {
             let entered = epochs.barrier.enter();
-            let places = self.places_of_writes().chain(self.expected.keys());
-            let stripes = places.map(|(tree, key)| Stripes::of(self.identity(*tree), hash(key)));
             // Commit 1.
-            let locked = epochs.stripes.lock_all(stripes.collect());
+            let locked = epochs.stripes.lock_all(self.stripes());
             self.verify_conditions()?;
             reads.map_or(Ok(()), |reads| reads.verify_own(pool, self, locked.as_ref()))?;
             // Commit 2.
@@ -80,27 +83,30 @@ impl Changes {
         acknowledged.and(committed)
     }
 
-    /// Commit 4 to 6, as an entry of the pool's journal if it has one. Sets the LSN up to which it must be durable.
-    fn carry_out_recorded(&self, pool: &Pool, lsn: &mut Option<u64>) -> Result<()> {
-        let file = &*pool.0.file;
-        let (record, existed) = (self.record_of_all(), RefCell::default());
-        let body = record::changes_of(&record);
-        let carry_out = || self.carry_out(file, &record, &existed);
-        recorded(pool, body, lsn, carry_out, || self.in_order(&existed.borrow()))
+    /// Returns the locks of all keys that are written, or are part of a condition.
+    fn stripes(&self) -> SmallVec<[Place; GROUP]> {
+        let mut stripes = SmallVec::with_capacity(self.writes.len() + self.expected.len());
+        let mut add = |(tree, key): &_| stripes.push(Stripes::of(self.identity(*tree), hash(key)));
+        self.places_of_writes().for_each(&mut add);
+        self.expected.keys().for_each(add);
+        stripes
     }
 
-    /// Returns in the order of the keys whether each was present before, from a list that has the removed keys last.
-    fn in_order(&self, existed: &[bool]) -> Vec<Option<bool>> {
+    /// Commit 4 to 6, as an entry of the pool's journal if it has one. Sets the LSN up to which it must be durable.
+    fn carry_out_recorded(&self, pool: &Pool, lsn: &mut Option<u64>) -> Result<()> {
+        let record = self.record_of_all();
+        let carry_out = || self.carry_out(&*pool.0.file, &record);
+        recorded(pool, record::changes_of(&record), lsn, carry_out, |before| self.in_order(&before))
+    }
+
+    /// Returns in the order of the keys whether each was present before.
+    fn in_order(&self, before: &Before) -> Vec<Option<bool>> {
         let written = self.writes.iter().filter(|(_, value)| value.is_some()).count();
-        let (mut of_written, mut of_removed) = match existed.len() == self.writes.len() {
-            true => (existed[..written].iter(), existed[written..].iter()),
-            false => Default::default(),
-        };
-        let mut next = |value: &Option<_>| match value {
-            Some(_) => of_written.next().copied(),
-            None => of_removed.next().copied(),
-        };
-        self.writes.iter().map(|(_, value)| next(value)).collect()
+        let (of_written, of_removed) = before.split_at(written);
+        let (mut of_written, mut of_removed) = (of_written.iter(), of_removed.iter());
+        let mut next =
+            |value: &Option<_>| if value.is_some() { of_written.next() } else { of_removed.next() };
+        self.writes.iter().map(|(_, value)| next(value).map(Option::is_some)).collect()
     }
 
     /// Commit 1: verifies the conditions. The locks keep them valid.

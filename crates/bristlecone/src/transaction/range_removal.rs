@@ -85,7 +85,7 @@ impl RangeRemoval<'_> {
             return Ok(None);
         }
         let carry_out = || if found.count == 1 { self.remove_one(&found) } else { self.carry_out(&found) };
-        recorded(self.pool, &found.entry, lsn, carry_out, Vec::new)?;
+        recorded(self.pool, &found.entry, lsn, carry_out, |()| Vec::new())?;
         Ok(Some(found.count))
     }
 
