@@ -1,4 +1,7 @@
 //! A process is killed again and again, and sometimes the machine seems to have been started again meanwhile.
+//!
+//! Kills are distributed to designs and durabilities:
+//! `BRISTLECONE_KILL_ROUNDS=100000 cargo test --release -p bristlecone --lib kills_lose_nothing -- --nocapture`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -109,65 +112,82 @@ fn child() {
     });
 }
 
+const DURABILITIES: [&str; 3] = ["commit", "interval", "memory"];
+
+/// Starts the child, and kills it after a number of acknowledgements; notes the last one of each thread in `least`.
+fn kill_one(setting: &str, acknowledgements: usize, least: &mut [u64; 3]) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "journal::tests::kills::child"])
+        .env(CHILD, setting)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut note = |line: String| {
+        let count = line.split_once('#').and_then(|(_, rest)| rest.split_once(' '));
+        if let Some((thread, count)) = count
+            && let Ok(count) = count.parse::<u64>()
+        {
+            let thread: usize = thread.parse().unwrap();
+            least[thread] = least[thread].max(count);
+        }
+    };
+    for line in said.by_ref().take(acknowledgements) {
+        note(line.unwrap());
+    }
+    child.kill().unwrap();
+    said.map_while(std::io::Result::ok).for_each(&mut note);
+    child.wait().unwrap();
+}
+
+/// Kills the writer of one pool `kills` times; after every third kill the machine seems to have been started again.
+fn kill_again_and_again(design: Design, durability: &str, kills: usize, random: &mut Random) {
+    let scratch = Scratch::new();
+    let (mut boot, mut least) = (1, [0_u64; 3]);
+    for round in 0..kills {
+        let setting = format!("{} {durability} {} {boot}", scratch.0.display(), design.name());
+        kill_one(&setting, 50 + random.index(2000), &mut least);
+
+        let is_reboot = round % 3 == 2;
+        if is_reboot {
+            boot += 1;
+            scratch.scramble_unless_closed();
+        }
+        let when = format!("{design}, {durability}, round {round}");
+        let pool = options(&scratch.0, Durability::Commit, boot).open(&scratch.0).unwrap();
+        let tree = pool.tree::<u64, u64>("t").unwrap();
+        assert_eq!(tree.check(), [], "{when}");
+        for thread in 0..3 {
+            let found = tree.get(thread).unwrap().unwrap_or(0);
+            // Without commits the ring is lost with the pages.
+            let is_lossy = is_reboot && durability != "commit";
+            let expected = if is_lossy { 0 } else { least[thread as usize] };
+            assert!(found >= expected, "{when}: {found}, but {expected} was acknowledged");
+            least[thread as usize] = found;
+            let of_batch: Vec<_> = (1..4).map(|at| tree.get(thread + at * 10).unwrap()).collect();
+            assert!(
+                of_batch.windows(2).all(|pair| pair[0] == pair[1]),
+                "{when}: a batch in part: {of_batch:?}"
+            );
+        }
+        drop(tree);
+        // Not closed: each process finds a killed one.
+        pool.simulate_crash();
+    }
+    std::fs::remove_dir_all(scratch.0.with_extension("journal")).unwrap();
+}
+
 #[test]
 fn kills_lose_nothing_in_any_durability_and_a_start_of_the_machine_nothing_durable() {
     let mut random = Random::new(7);
-    let rounds = if is_thorough() { 60 } else { 8 };
-    for (at, durability) in ["commit", "interval", "memory"].into_iter().enumerate() {
-        let design = Design::ALL[at % Design::ALL.len()];
-        let scratch = Scratch::new();
-        let (mut boot, mut least) = (1, [0_u64; 3]);
-        for round in 0..rounds {
-            let setting = format!("{} {durability} {} {boot}", scratch.0.display(), design.name());
-            let mut child = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "--nocapture", "journal::tests::kills::child"])
-                .env(CHILD, setting)
-                .stdout(Stdio::piped())
-                .stderr(Stdio::inherit())
-                .spawn()
-                .unwrap();
-            let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-            let mut note = |line: String| {
-                let count = line.split_once('#').and_then(|(_, rest)| rest.split_once(' '));
-                if let Some((thread, count)) = count
-                    && let Ok(count) = count.parse::<u64>()
-                {
-                    let thread: usize = thread.parse().unwrap();
-                    least[thread] = least[thread].max(count);
-                }
-            };
-            for line in said.by_ref().take(50 + random.index(2000)) {
-                note(line.unwrap());
-            }
-            child.kill().unwrap();
-            said.map_while(std::io::Result::ok).for_each(&mut note);
-            child.wait().unwrap();
-
-            let is_reboot = round % 3 == 2;
-            if is_reboot {
-                boot += 1;
-                scratch.scramble_unless_closed();
-            }
-            let pool = options(&scratch.0, Durability::Commit, boot).open(&scratch.0).unwrap();
-            let tree = pool.tree::<u64, u64>("t").unwrap();
-            assert!(tree.check().is_empty());
-            for thread in 0..3 {
-                let found = tree.get(thread).unwrap().unwrap_or(0);
-                // Without commits the ring is lost with the pages.
-                let is_lossy = is_reboot && durability != "commit";
-                let expected = if is_lossy { 0 } else { least[thread as usize] };
-                assert!(
-                    found >= expected,
-                    "{durability}, round {round}: {found}, but {expected} was acknowledged"
-                );
-                least[thread as usize] = found;
-                let of_batch: Vec<_> = (1..4).map(|at| tree.get(thread + at * 10).unwrap()).collect();
-                assert!(of_batch.windows(2).all(|pair| pair[0] == pair[1]), "a batch in part: {of_batch:?}");
-            }
-            drop(tree);
-            // Not closed: each process finds a killed one.
-            pool.simulate_crash();
+    let of_level = if is_thorough() { 300 } else { 45 };
+    let kills = std::env::var("BRISTLECONE_KILL_ROUNDS").map_or(of_level, |kills| kills.parse().unwrap());
+    let of_cell = usize::div_ceil(kills, Design::ALL.len() * DURABILITIES.len());
+    for design in Design::ALL {
+        for durability in DURABILITIES {
+            kill_again_and_again(*design, durability, of_cell, &mut random);
+            println!("{design}, {durability}: {of_cell} kills");
         }
-        std::fs::remove_dir_all(scratch.0.with_extension("journal")).unwrap();
     }
 }
