@@ -185,10 +185,14 @@ pub(crate) fn le_bytes<const WORDS: usize, const BYTES: usize>(words: &[u64; WOR
 #[track_caller]
 pub fn write_bytes<M: Medium>(medium: &M, to: &[Word], bytes: &[u8]) {
     assert!(to.len() >= bytes.len().div_ceil(8), "a copy beyond its slot");
-    for (cell, piece) in to.iter().zip(bytes.chunks(8)) {
+    let (words, rest) = bytes.as_chunks();
+    for (cell, word) in to.iter().zip(words) {
+        cell.store(medium, u64::from_le_bytes(*word));
+    }
+    if !rest.is_empty() {
         let mut word = [0; 8];
-        word[..piece.len()].copy_from_slice(piece);
-        cell.store(medium, u64::from_le_bytes(word));
+        word[..rest.len()].copy_from_slice(rest);
+        to[words.len()].store(medium, u64::from_le_bytes(word));
     }
 }
 

@@ -78,7 +78,7 @@ impl Batch {
     pub fn insert<T: TreeHandle>(&mut self, tree: &T, key: T::Key<'_>, value: T::Value<'_>) -> &mut Self {
         self.note(|changes, pool| {
             let place = (changes.tree(pool, tree)?, tree.encode_key(&key)?);
-            changes.writes.push((place, Some(tree.encode_value(&value)?)));
+            changes.add(place, Some(tree.encode_value(&value)?));
             Ok(())
         })
     }
@@ -98,7 +98,7 @@ impl Batch {
     pub fn remove<T: TreeHandle>(&mut self, tree: &T, key: T::Key<'_>) -> &mut Self {
         self.note(|changes, pool| {
             let place = (changes.tree(pool, tree)?, tree.encode_key(&key)?);
-            changes.writes.push((place, None));
+            changes.add(place, None);
             Ok(())
         })
     }

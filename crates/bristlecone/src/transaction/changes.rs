@@ -7,6 +7,7 @@ use bristlecone_pm::{Error, Result};
 use super::any_tree::{AnyTree, rank};
 use super::handle::{Link, TreeHandle};
 use crate::Pool;
+use crate::index::parts::codec::GROUP;
 use crate::index::parts::encoded::Encoded;
 
 /// The index of a tree within the batch, and its key.
@@ -48,6 +49,15 @@ impl Changes {
 
     pub fn identity(&self, tree: usize) -> u64 {
         self.trees[tree].0.identity
+    }
+
+    /// Adds a write.
+    #[inline]
+    pub fn add(&mut self, place: Place, value: Option<Encoded>) {
+        if self.writes.capacity() == 0 {
+            self.writes.reserve(GROUP);
+        }
+        self.writes.push((place, value));
     }
 
     /// Sorts the writes. Of those to one place the last counts.

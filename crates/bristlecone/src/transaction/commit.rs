@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::any_tree::hash;
 use super::apply::Before;
-use super::changes::Changes;
+use super::changes::{self, Changes};
 use super::epoch::{Damage, Epoch};
 use super::reads::Reads;
 use super::record;
@@ -85,10 +85,9 @@ impl Changes {
 
     /// Returns the locks of all keys that are written, or are part of a condition.
     fn stripes(&self) -> SmallVec<[Place; GROUP]> {
-        let mut stripes = SmallVec::with_capacity(self.writes.len() + self.expected.len());
-        let mut add = |(tree, key): &_| stripes.push(Stripes::of(self.identity(*tree), hash(key)));
-        self.places_of_writes().for_each(&mut add);
-        self.expected.keys().for_each(add);
+        let of = |(tree, key): &changes::Place| Stripes::of(self.identity(*tree), hash(key));
+        let mut stripes: SmallVec<_> = self.places_of_writes().map(of).collect();
+        stripes.extend(self.expected.keys().map(of));
         stripes
     }
 
