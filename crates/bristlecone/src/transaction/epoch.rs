@@ -52,11 +52,13 @@ impl Filter {
         words[word].fetch_or(bit, Release);
     }
 
-    /// Returns whether an entry may exist for a key.
+    /// Returns whether an entry may exist for a key. `hash` is called if there is any.
     #[inline]
-    fn may_have(&self, tree: u64, hash: u64) -> bool {
-        let (word, bit) = Self::place(tree, hash);
-        self.0.get().is_some_and(|words| words[word].load(Acquire) & bit != 0)
+    fn may_have(&self, tree: u64, hash: impl FnOnce() -> u64) -> bool {
+        self.0.get().is_some_and(|words| {
+            let (word, bit) = Self::place(tree, hash());
+            words[word].load(Acquire) & bit != 0
+        })
     }
 }
 
@@ -106,12 +108,12 @@ impl Epoch {
     }
 
     fn has_here(&self, key: &SavedKey, hash: u64) -> bool {
-        self.may_have(key.0, hash) && self.saved.contains_key(key)
+        self.may_have(key.0, || hash) && self.saved.contains_key(key)
     }
 
     /// Returns whether an entry may exist for a key.
     #[inline]
-    fn may_have(&self, tree: u64, hash: u64) -> bool {
+    fn may_have(&self, tree: u64, hash: impl FnOnce() -> u64) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.may_have(tree, hash))
     }
 
@@ -181,12 +183,20 @@ impl Epoch {
         if self.is_followed.load(Acquire) { self.find(look) } else { look(self) }
     }
 
+    /// Returns whether the key with this hash is known to be unchanged since the epoch began. The tree must be read
+    /// before.
+    #[inline(always)]
+    pub fn is_unchanged(&self, tree: u64, hash: impl FnOnce() -> u64) -> bool {
+        wait::cross();
+        // As `find_read` does.
+        !self.is_followed.load(Acquire) && !self.may_have(tree, hash)
+    }
+
     /// Returns the value of a key with this hash at the beginning of the epoch, if it has changed since. The tree
     /// must be read before.
-    #[inline]
     pub fn value_of(self: &Arc<Self>, tree: u64, hash: u64, key: impl Fn() -> Encoded) -> Option<Held> {
         self.find_read(|epoch| {
-            if !epoch.may_have(tree, hash) {
+            if !epoch.may_have(tree, || hash) {
                 return None;
             }
             epoch.saved.get(&(tree, key())).map(|entry| entry.value().clone())

@@ -3,7 +3,8 @@
 use bristlecone_pm::{Result, TreeId};
 
 use self::sealed::Sealed;
-use super::any_tree::{AnyTree, Scan, TypedScan, hash};
+use super::any_tree::{AnyTree, Scan, TypedScan};
+use super::snapshot::Snapshot;
 use crate::api::value::{taken, undecodable};
 use crate::api::{key, value};
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -45,24 +46,18 @@ pub trait TreeHandle: Sealed {
     #[doc(hidden)]
     fn decode_item(&self, item: ItemOf<Self>) -> Result<(Self::OwnedKey, Self::OwnedValue)>;
 
-    /// Returns the value of a key in a snapshot, where `saved` returns the saved entry.
+    /// Returns the value of a key in a snapshot.
     #[doc(hidden)]
     fn get_at(
         &self,
         any: &dyn AnyTree,
         key: &Self::Key<'_>,
-        saved: impl FnOnce(u64, &dyn Fn() -> Encoded) -> Saved,
+        snapshot: &Snapshot,
     ) -> Result<Option<Self::OwnedValue>> {
-        let key = self.encode_bound(key)?;
-        let held = any.get(&key);
-        let held = saved(hash(&key), &|| key.clone())?.map_or(held, Ok)?;
+        let held = snapshot.get(any, &self.link(), &self.encode_bound(key)?)?;
         held.map(|value| self.decode_value(value)).transpose()
     }
 }
-
-/// The saved entry of a key and its hash, if the key has changed since the snapshot. The tree must be read
-/// before: a writer saves the old value before it changes the tree.
-pub type Saved = Result<Option<Option<Encoded>>>;
 
 /// An item in the form that a scan of a tree returns.
 pub type ItemOf<T> = (<<T as TreeHandle>::Scan as Scan>::Key, <<T as TreeHandle>::Scan as Scan>::Value);
@@ -156,15 +151,16 @@ impl<K: Key, V: Value> TreeHandle for Tree<K, V> {
     }
 
     #[inline]
-    fn get_at(
-        &self,
-        _: &dyn AnyTree,
-        key: &K::Ref<'_>,
-        saved: impl FnOnce(u64, &dyn Fn() -> Encoded) -> Saved,
-    ) -> Result<Option<V::Owned>> {
+    fn get_at(&self, _: &dyn AnyTree, key: &K::Ref<'_>, snapshot: &Snapshot) -> Result<Option<V::Owned>> {
+        snapshot.here()?;
         K::with(*key, |key| {
+            // Before the saved values: a writer saves the old one before it changes the tree.
             let held = self.undelayed().get_owned(key);
-            match saved(K::Codec::hash(key), &|| K::Codec::encode(K::Codec::owned(key)))? {
+            if snapshot.is_unchanged(&self.link, || K::Codec::hash(key)) {
+                return held?.map(taken::<V>).transpose();
+            }
+            let encode = || K::Codec::encode(K::Codec::owned(key));
+            match snapshot.saved(&self.link, K::Codec::hash(key), encode)? {
                 Some(saved) => saved.map(|value| self.decode_value(value)).transpose(),
                 None => held?.map(taken::<V>).transpose(),
             }

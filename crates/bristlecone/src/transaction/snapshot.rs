@@ -113,6 +113,12 @@ impl Snapshot {
         Ok(())
     }
 
+    /// Fails in a child of the process that opened the pool.
+    #[inline(always)]
+    pub(super) fn here(&self) -> Result<()> {
+        if self.pool.0.is_here() { Ok(()) } else { self.pool.0.file.here() }
+    }
+
     /// Returns the approximate number of bytes of DRAM kept for the snapshot, shared with other snapshots; 0 if it was
     /// discarded. A filter of 64 KiB, which identifies unchanged keys, is not included.
     ///
@@ -133,7 +139,7 @@ impl Snapshot {
     /// Calls `look` with the epoch if the snapshot can show this tree.
     #[inline]
     pub(super) fn with_epoch<R>(&self, link: &Link, look: impl FnOnce(&Arc<Epoch>) -> R) -> Result<R> {
-        self.pool.0.file.here()?;
+        self.here()?;
         let shown = |epoch: &&Arc<Epoch>| epoch.number > link.cleared;
         match &self.epoch {
             Some(epoch) => Some(epoch).filter(shown).map(look),
@@ -144,14 +150,23 @@ impl Snapshot {
 
     /// Returns the value of a key of a tree in the snapshot.
     pub(super) fn get(&self, tree: &dyn AnyTree, link: &Link, key: &Encoded) -> Result<Option<Encoded>> {
-        self.pool.0.file.here()?;
+        self.here()?;
         // Read the tree first: a writer saves the old value before it changes the tree.
         let held = tree.get(key);
+        if self.is_unchanged(link, || hash(key)) {
+            return held;
+        }
         self.saved(link, hash(key), || key.clone())?.map_or(held, Ok)
     }
 
+    /// Returns whether the key with this hash is known to be unchanged. The tree must be read before.
+    #[inline(always)]
+    pub(super) fn is_unchanged(&self, link: &Link, hash: impl FnOnce() -> u64) -> bool {
+        let is = |epoch: &Arc<Epoch>| epoch.number > link.cleared && epoch.is_unchanged(link.identity, hash);
+        self.epoch.as_ref().is_some_and(is)
+    }
+
     /// Returns the saved value of a key with this hash, if it has changed since. The tree must be read before.
-    #[inline]
     pub(super) fn saved(
         &self,
         link: &Link,
@@ -214,8 +229,8 @@ impl<'s, T: TreeHandle> SnapshotRange<'s, T> {
         let Self { snapshot, tree, merge, refused, .. } = self;
         let (snapshot, tree) = (*snapshot, *tree);
         let Some(items) = merge else { return refused.take().map(Err) };
-        let here = snapshot.pool.0.file.here();
-        let next = here.and_then(|()| items.next(forward, |bounds| overlay(snapshot, tree, bounds)));
+        let next =
+            snapshot.here().and_then(|()| items.next(forward, |bounds| overlay(snapshot, tree, bounds)));
         let item = next.transpose()?.and_then(|item| tree.decode_item(item));
         if item.is_err() {
             self.merge = None;

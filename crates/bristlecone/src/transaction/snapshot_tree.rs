@@ -72,9 +72,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// ```
     #[inline]
     pub fn get(&self, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
-        self.snapshot.pool.0.file.here()?;
-        let link = self.tree.link();
-        self.tree.get_at(&*self.any, &key, |hash, key| self.snapshot.saved(&link, hash, key))
+        self.tree.get_at(&*self.any, &key, self.snapshot)
     }
 
     /// Returns whether the snapshot contains a key.
