@@ -147,7 +147,7 @@ fn kill_again_and_again(design: Design, durability: &str, kills: usize, random: 
     let (mut boot, mut least) = (1, [0_u64; 3]);
     for round in 0..kills {
         let setting = format!("{} {durability} {} {boot}", scratch.0.display(), design.name());
-        kill_one(&setting, 50 + random.index(2000), &mut least);
+        kill_one(&setting, 10 + random.index(400), &mut least);
 
         let is_reboot = round % 3 == 2;
         if is_reboot {
