@@ -92,6 +92,8 @@ pub trait KeyCodec: Codec {
     }
     /// Returns the shortest possible key above `left` and not above `right`.
     fn separator<'a>(left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a>;
+    /// Returns a key above `left` and not above `right` that most keys between are not below.
+    fn low_separator<'a>(left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a>;
 
     /// Creates a separator of the inner index; returns its word.
     fn make_separator(separators: &Separators, key: Self::Ref<'_>) -> u64;
@@ -214,6 +216,9 @@ impl KeyCodec for Inline {
     fn separator<'a>(_left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a> {
         right
     }
+    fn low_separator<'a>(left: Self::Ref<'a>, _right: Self::Ref<'a>) -> Self::Ref<'a> {
+        left + 1
+    }
     fn make_separator(_: &Separators, key: u64) -> u64 {
         key
     }
@@ -335,6 +340,9 @@ impl KeyCodec for Record {
     }
     fn separator<'a>(left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a> {
         &right[..right.len().min(Self::common(left, right) + 1)]
+    }
+    fn low_separator<'a>(left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a> {
+        Self::separator(left, right)
     }
     fn make_separator(separators: &Separators, key: &[u8]) -> u64 {
         separators.make(key)

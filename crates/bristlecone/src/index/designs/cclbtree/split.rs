@@ -8,8 +8,9 @@ use super::buffer::{Locked, State};
 use super::flush::Items;
 use super::layout::{LeafWord, line_of};
 use crate::index::parts::arena::Room;
-use crate::index::parts::buffered::{Part, Pending};
+use crate::index::parts::buffered::{Part, Pending, run_of};
 use crate::index::parts::codec::KeyCodec;
+use crate::index::parts::split::Run;
 
 /// The resources of a split: see [`Core::prepare_split`].
 pub(super) struct NewLeaf<'a> {
@@ -47,20 +48,16 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         let mut parts = self.parts_with(state.leaf, stay, items, guard);
         let len = parts.len();
         parts.sort_unstable_by_key(Part::key);
-        let held = word.bitmap.count_ones() as usize;
         // Slot 0 may be reserved for the fence.
         let fence = state.leaf != self.first && stay & 1 == 0;
         let usable = self.slots - usize::from(fence);
-        // New items above or below all others: ascending and descending loads leave full leaves behind.
-        let added = parts.iter().filter(|part| part.item.is_new()).count();
-        let ascending = parts.iter().skip(held).all(|part| part.item.is_new());
-        let descending = added > 0 && parts.iter().take(added).all(|part| part.item.is_new());
-        let kept = if ascending && len > held {
-            (len - 1).min(usable)
-        } else if descending {
-            len.saturating_sub(self.slots).clamp(1, usable)
-        } else {
-            len / 2
+        let least = len.saturating_sub(self.slots).max(1);
+        // A run ends its leaf: see `parts/split.rs`. A leaf begins with an item, so keys that descend towards other ones
+        // would go on in the other leaf.
+        let kept = match run_of::<K>(&parts) {
+            Some((Run::Ascending, run)) => run.end.min(len - 1).max(least).min(usable),
+            Some((Run::Descending, run)) if run.start == 0 => least.min(usable),
+            _ => len / 2,
         };
         let (lower, upper) = parts.split_at(kept);
         self.pool.events().note_split();

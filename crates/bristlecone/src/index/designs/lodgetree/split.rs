@@ -12,6 +12,7 @@ use super::node::{Counts, Entry, Locked, Splits};
 use crate::index::options::experimental;
 use crate::index::parts::buffered::{LeafLayout, Leftovers, Part, Pending};
 use crate::index::parts::codec::KeyCodec;
+use crate::index::parts::split::Run;
 
 fn least<R: Ord + Copy>(parts: &[Part<R>]) -> Option<R> {
     parts.iter().map(|part| part.key).min()
@@ -19,6 +20,24 @@ fn least<R: Ord + Copy>(parts: &[Part<R>]) -> Option<R> {
 
 fn greatest<R: Ord + Copy>(parts: &[Part<R>]) -> Option<R> {
     parts.iter().map(|part| part.key).max()
+}
+
+/// Returns the run that the last `added` items continue, if they do, and the number of items below them.
+fn added_run<K: KeyCodec>(parts: &[Part<K::Ref<'_>>], added: usize) -> Option<(Run, usize)> {
+    let (held, added) = parts.split_at(parts.len() - added);
+    let new = (least(added)?, greatest(added)?);
+    let below = held.iter().filter(|part| part.key < new.0).count();
+    let before = held.iter().map(|part| part.key).filter(|key| *key < new.0).max();
+    let behind = held.iter().map(|part| part.key).filter(|key| *key > new.1).min();
+    let run = match (before, behind) {
+        (_, None) if below == held.len() => Run::Ascending,
+        (None, Some(_)) if held.iter().all(|part| part.key > new.1) => Run::Descending,
+        (Some(before), Some(behind)) if held.iter().all(|part| part.key < new.0 || part.key > new.1) => {
+            Run::of::<K>(before, new, behind)?
+        }
+        _ => return None,
+    };
+    Some((run, below))
 }
 
 impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
@@ -46,22 +65,23 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         let (added, dropped) = Pending::changes(group.items);
         let stay = u64::from(entry.slots.bitmap & !dropped);
         let mut parts = self.parts_with(entry.leaf, stay, group.items, guard);
-        let (held, added) = parts.split_at(parts.len() - added);
-        // New items above or below all others: ascending and descending loads leave full leaves behind.
-        let ascending = least(added).is_some_and(|least| greatest(held) < Some(least));
-        let descending = least(held).is_some_and(|least| greatest(added).is_some_and(|new| new < least));
-        let kept = if ascending {
-            (parts.len() - 1).min(self.slots)
-        } else if descending {
-            parts.len().saturating_sub(self.slots).max(1)
-        } else {
-            parts.len() / 2
+        // A run ends its leaf: see `parts/split.rs`.
+        let run = added_run::<K>(&parts, added);
+        let fewest = parts.len().saturating_sub(self.slots).max(1);
+        let kept = match run {
+            Some((Run::Ascending, below)) => (below + added).min(parts.len() - 1).max(fewest).min(self.slots),
+            Some((Run::Descending, below)) => below.max(fewest).min(self.slots),
+            None => parts.len() / 2,
         };
         // Leaves are unordered: knowing the half of each item is sufficient.
         parts.select_nth_unstable_by_key(kept, Part::key);
         let (lower, upper) = parts.split_at(kept);
 
-        let separator = K::separator(greatest(lower).expect("a lower half"), upper[0].key);
+        let last = greatest(lower).expect("a lower half");
+        let separator = match run {
+            Some((Run::Descending, below)) if below == kept => K::low_separator(last, upper[0].key),
+            _ => K::separator(last, upper[0].key),
+        };
         let (fence, fence_flushed) = match self.keys.write(separator, "lodgetree split.1 fence") {
             Ok(written) => written,
             Err(error) => {

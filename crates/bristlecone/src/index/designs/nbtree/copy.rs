@@ -11,7 +11,7 @@ use super::lookup::Pins;
 use super::meta::{Tag, Tags};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::bits;
-use crate::index::parts::split::kept;
+use crate::index::parts::split::Cut;
 
 /// A new leaf under construction, written by one thread only.
 #[derive(Clone, Copy)]
@@ -214,8 +214,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         (rights, strays)
     }
 
-    /// Returns the low fence of the right half: the median; the `new` key if all keys are below it; the second least
-    /// key if all are above it. Returns `None` if there is at most one item.
+    /// Returns the low fence of the right half, as [`Cut`] says. Returns `None` if there is at most one item.
     fn middle<'k>(&'k self, items: &Items, new: K::Ref<'k>, pins: &'k Pins<K>) -> Option<K::Ref<'k>> {
         let mut keys = [new; PLACES];
         let (mut count, mut below) = (0, 0);
@@ -229,10 +228,15 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             return None;
         }
         let keys = &mut keys[..count];
-        let (_, left, above) = keys.select_nth_unstable(kept(count, below) - 1);
+        let cut = Cut::new::<K>(count, below, new, || {
+            let before = keys.iter().filter(|key| **key < new).max().expect("keys below");
+            let behind = keys.iter().filter(|key| **key >= new).min().expect("keys above");
+            (*before, *behind)
+        });
+        let (_, left, above) = keys.select_nth_unstable(cut.kept - 1);
         let first = above.iter().min().unwrap_or(&new);
         debug_assert!(*left < *first, "keys of a leaf differ");
-        Some(K::separator(*left, *first))
+        Some(cut.separator::<K>(*left, new, *first))
     }
 
     /// Writes a block that replaces the one at `origin`, if there is one.

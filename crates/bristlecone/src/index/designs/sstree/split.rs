@@ -7,7 +7,7 @@ use super::layout::{END, FINGERPRINT_WORDS, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, 
 use super::leaf::{Locked, Tags, View};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::bits;
-use crate::index::parts::split::kept;
+use crate::index::parts::split::Cut;
 
 /// The move of one item from (position of the subnode, slot) to another.
 #[derive(Clone, Copy, Default)]
@@ -67,9 +67,8 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         self.commit(leaf, view, set, clear, flushed);
     }
 
-    /// Splits a full leaf. The upper half of its items moves to a new leaf. If `key` is above all of them,
-    /// nothing moves and the new leaf begins empty; if it is below all of them, only the least item stays. So
-    /// ascending and descending loads leave full leaves behind.
+    /// Splits a full leaf. The upper half of its items moves to a new leaf, or what [`Cut`] says for the new `key`; if
+    /// that is above all items, the new leaf begins empty.
     #[inline(never)]
     pub(super) fn split(&self, left: &Locked<'_>, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
         let key = K::shorten(key);
@@ -85,7 +84,9 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         }
         let parts = &mut parts[..len];
         parts.sort_unstable_by_key(Part::key);
-        let (lower, upper) = parts.split_at(kept(len, parts.partition_point(|part| part.key < key)));
+        let below = parts.partition_point(|part| part.key < key);
+        let cut = Cut::new::<K>(len, below, key, || (parts[below - 1].key, parts[below].key));
+        let (lower, upper) = parts.split_at(cut.kept);
         let _room = self.inner.reserve(1)?;
         let (right, durable) = self.new_leaf(upper)?;
 
@@ -98,7 +99,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             left.set_bitmap(bitmap);
         }
         let first = upper.first().map_or(key, |part| part.key);
-        let separator = lower.last().map_or(first, |last| K::separator(last.key, first));
+        let separator = lower.last().map_or(first, |last| cut.separator::<K>(last.key, key, first));
         debug_assert!(lower.last().is_none_or(|last| last.key < separator) && separator <= first);
         self.inner.insert(separator, right, guard);
         self.pool.events().note_split();

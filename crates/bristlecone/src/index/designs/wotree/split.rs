@@ -12,15 +12,14 @@ use super::log::Record;
 use super::nodes::{Locked, NodeLock};
 use super::read::Path;
 use crate::index::parts::codec::KeyCodec;
-use crate::index::parts::split::kept;
+use crate::index::parts::split::Cut;
 
 /// A separator's owner: live. Zero, or no record: not live.
 pub(super) const LIVE: u64 = 1;
 
 impl<K: KeyCodec, M: Medium> WoTree<K, M> {
-    /// Splits the leaf of `key` if it is full. The upper half of its items moves to a new leaf. If `key`
-    /// is above all of them, nothing moves and the new leaf begins empty; if it is below all of them, only
-    /// the least item stays. So ascending and descending loads leave full leaves behind.
+    /// Splits the leaf of `key` if it is full. The upper half of its items moves to a new leaf, or what [`Cut`] says
+    /// for the new `key`; if that is above all items, the new leaf begins empty.
     pub(super) fn split(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
         let mut reserve = Reserve::empty(self);
         let mut wanted = self.likely_nodes(key, guard)?;
@@ -95,10 +94,14 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             let word = self.nodes.item(left.node, slot.into()).key.load(medium);
             self.keys.read(word, guard)
         };
-        let kept = kept(slots.len(), slots.partition_point(|&slot| key_of(slot) < K::shorten(key)));
+        let key = K::shorten(key);
+        let below = slots.partition_point(|&slot| key_of(slot) < key);
+        let around = || (key_of(slots[below - 1]), key_of(slots[below]));
+        let cut = Cut::new::<K>(slots.len(), below, key, around);
+        let kept = cut.kept;
         let ascending = kept == slots.len();
-        let first = if ascending { K::shorten(key) } else { key_of(slots[kept]) };
-        let separator = K::separator(key_of(slots[kept - 1]), first);
+        let first = if ascending { key } else { key_of(slots[kept]) };
+        let separator = cut.separator::<K>(key_of(slots[kept - 1]), key, first);
         let (separator, flushed) = self.write_separator(separator)?;
         // From here on nothing fails.
         self.pool.events().note_split();

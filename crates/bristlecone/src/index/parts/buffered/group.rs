@@ -1,5 +1,7 @@
 //! Items to be written to a leaf, with the leaf's slots for them, and the words that this releases.
 
+use std::ops::Range;
+
 use bristlecone_pm::Medium;
 use smallvec::SmallVec;
 
@@ -7,6 +9,7 @@ use super::leaf::tag_of;
 use super::{Item, LeafLayout, Store};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::bits;
+use crate::index::parts::split::Run;
 
 /// A change of one key, as words, and the slot that its leaf has for the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,24 @@ impl<R: Copy> Part<R> {
     pub fn key(&self) -> R {
         self.key
     }
+}
+
+/// Returns the run that the new items of a leaf continue, if they do, and their places. The items are sorted.
+pub fn run_of<K: KeyCodec>(parts: &[Part<K::Ref<'_>>]) -> Option<(Run, Range<usize>)> {
+    let is_new = |part: &Part<K::Ref<'_>>| part.item.is_new();
+    let start = parts.iter().position(is_new)?;
+    let end = parts.iter().rposition(is_new)? + 1;
+    if !parts[start..end].iter().all(is_new) {
+        return None;
+    }
+    let run = if end == parts.len() {
+        Run::Ascending
+    } else if start == 0 {
+        Run::Descending
+    } else {
+        Run::of::<K>(parts[start - 1].key, (parts[start].key, parts[end - 1].key), parts[end].key)?
+    };
+    Some((run, start..end))
 }
 
 /// The items of a leaf, with the keys that they are sorted by.

@@ -34,7 +34,7 @@ use bristlecone_pm::{
 };
 
 pub use self::change::{Change, Item};
-pub use self::group::{Leftovers, Part, Pending};
+pub use self::group::{Leftovers, Part, Pending, run_of};
 pub use self::leaf::{LeafLayout, Link, tag_of};
 pub use self::log::{ASIDE_MIN, Backoff, RESERVED_CHUNKS, TreeLog};
 pub use self::recover::{Replayed, Survivor};
