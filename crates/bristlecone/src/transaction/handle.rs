@@ -4,7 +4,6 @@ use bristlecone_pm::{Result, TreeId};
 
 use self::sealed::Sealed;
 use super::any_tree::{AnyTree, Scan, TypedScan};
-use super::snapshot::Snapshot;
 use crate::api::value::{taken, undecodable};
 use crate::api::{key, value};
 use crate::index::parts::codec::{Codec, KeyCodec};
@@ -52,11 +51,23 @@ pub trait TreeHandle: Sealed {
         &self,
         any: &dyn AnyTree,
         key: &Self::Key<'_>,
-        snapshot: &Snapshot,
+        past: &impl Past,
     ) -> Result<Option<Self::OwnedValue>> {
-        let held = snapshot.get(any, &self.link(), &self.encode_bound(key)?)?;
+        let held = past.get(any, &self.link(), &self.encode_bound(key)?)?;
         held.map(|value| self.decode_value(value)).transpose()
     }
+}
+
+/// Changed keys of a snapshot. A tree must be read before: a writer saves the old value before it changes the tree.
+pub trait Past {
+    /// Fails in a child of the process that opened the pool.
+    fn here(&self) -> Result<()>;
+    /// Returns the value of a key of a tree.
+    fn get(&self, tree: &dyn AnyTree, link: &Link, key: &Encoded) -> Result<Option<Encoded>>;
+    /// Returns whether the key with this hash is known to be unchanged.
+    fn is_unchanged(&self, link: &Link, hash: impl FnOnce() -> u64) -> bool;
+    /// Returns the saved value of a key with this hash, if it has changed since.
+    fn saved(&self, link: &Link, hash: u64, key: impl Fn() -> Encoded) -> Result<Option<Option<Encoded>>>;
 }
 
 /// An item in the form that a scan of a tree returns.
@@ -151,16 +162,15 @@ impl<K: Key, V: Value> TreeHandle for Tree<K, V> {
     }
 
     #[inline]
-    fn get_at(&self, _: &dyn AnyTree, key: &K::Ref<'_>, snapshot: &Snapshot) -> Result<Option<V::Owned>> {
-        snapshot.here()?;
+    fn get_at(&self, _: &dyn AnyTree, key: &K::Ref<'_>, past: &impl Past) -> Result<Option<V::Owned>> {
+        past.here()?;
         K::with(*key, |key| {
-            // Before the saved values: a writer saves the old one before it changes the tree.
             let held = self.undelayed().get_owned(key);
-            if snapshot.is_unchanged(&self.link, || K::Codec::hash(key)) {
+            if past.is_unchanged(&self.link, || K::Codec::hash(key)) {
                 return held?.map(taken::<V>).transpose();
             }
             let encode = || K::Codec::encode(K::Codec::owned(key));
-            match snapshot.saved(&self.link, K::Codec::hash(key), encode)? {
+            match past.saved(&self.link, K::Codec::hash(key), encode)? {
                 Some(saved) => saved.map(|value| self.decode_value(value)).transpose(),
                 None => held?.map(taken::<V>).transpose(),
             }

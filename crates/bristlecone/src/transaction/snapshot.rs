@@ -10,7 +10,7 @@ use bristlecone_pm::{Error, Result};
 use super::any_tree::{AnyTree, Scan, hash};
 use super::epoch::{Epoch, Held};
 use super::epochs::Hold;
-use super::handle::{Link, TreeHandle};
+use super::handle::{Link, Past, TreeHandle};
 use super::merge::{Merge, Overlay};
 use crate::Pool;
 use crate::index::parts::encoded::Encoded;
@@ -113,12 +113,6 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Fails in a child of the process that opened the pool.
-    #[inline(always)]
-    pub(super) fn here(&self) -> Result<()> {
-        if self.pool.0.is_here() { Ok(()) } else { self.pool.0.file.here() }
-    }
-
     /// Returns the approximate number of bytes of DRAM kept for the snapshot, shared with other snapshots; 0 if it was
     /// discarded. A filter of 64 KiB, which identifies unchanged keys, is not included.
     ///
@@ -147,9 +141,15 @@ impl Snapshot {
         }
         .ok_or(Error::SnapshotTooOld)
     }
+}
 
-    /// Returns the value of a key of a tree in the snapshot.
-    pub(super) fn get(&self, tree: &dyn AnyTree, link: &Link, key: &Encoded) -> Result<Option<Encoded>> {
+impl Past for Snapshot {
+    #[inline(always)]
+    fn here(&self) -> Result<()> {
+        if self.pool.0.is_here() { Ok(()) } else { self.pool.0.file.here() }
+    }
+
+    fn get(&self, tree: &dyn AnyTree, link: &Link, key: &Encoded) -> Result<Option<Encoded>> {
         self.here()?;
         // Read the tree first: a writer saves the old value before it changes the tree.
         let held = tree.get(key);
@@ -159,20 +159,13 @@ impl Snapshot {
         self.saved(link, hash(key), || key.clone())?.map_or(held, Ok)
     }
 
-    /// Returns whether the key with this hash is known to be unchanged. The tree must be read before.
     #[inline(always)]
-    pub(super) fn is_unchanged(&self, link: &Link, hash: impl FnOnce() -> u64) -> bool {
+    fn is_unchanged(&self, link: &Link, hash: impl FnOnce() -> u64) -> bool {
         let is = |epoch: &Arc<Epoch>| epoch.number > link.cleared && epoch.is_unchanged(link.identity, hash);
         self.epoch.as_ref().is_some_and(is)
     }
 
-    /// Returns the saved value of a key with this hash, if it has changed since. The tree must be read before.
-    pub(super) fn saved(
-        &self,
-        link: &Link,
-        hash: u64,
-        key: impl Fn() -> Encoded,
-    ) -> Result<Option<Option<Encoded>>> {
+    fn saved(&self, link: &Link, hash: u64, key: impl Fn() -> Encoded) -> Result<Option<Option<Encoded>>> {
         let held = self.with_epoch(link, |epoch| epoch.value_of(link.identity, hash, key))?;
         Ok(held.transpose()?)
     }
