@@ -18,7 +18,6 @@ fn the_table_holds_for_every_design() {
         "nan_bits",
         "nested_options",
         "null_bounds",
-        "remove_range",
     ]);
     let runs = cases.iter().flat_map(|case| Design::ALL.iter().map(move |&design| (case, design)));
     let runs: Vec<_> = runs.collect();
@@ -270,6 +269,10 @@ fn on_tree(tree: &Tree, step: &Step) -> Result<Outcome> {
         }
         "scan" => taken(step, tree.range(bounds(step, keys))?)?,
         "remove_range" => ("ok", Gives::Count(tree.remove_range(bounds(step, keys))?)),
+        "remove_prefix" => {
+            let bounds = tree.prefix_bounds(step.datum("prefix", keys).expect("a prefix"))?;
+            ("ok", Gives::Count(tree.remove_within(&bounds)?))
+        }
         "prefix" => taken(step, tree.prefix(step.datum("prefix", keys).expect("a prefix"))?)?,
         other => many(tree, step, other)?,
     })
