@@ -402,6 +402,14 @@ impl Target<'_> {
         let changes: Vec<_> = fields.iter().map(|field| (*field, None)).collect();
         self.change(store, &changes, &[], -(changes.len() as i64)).map(drop)
     }
+
+    /// Removes fields in one step, between which the map has no other.
+    pub fn remove_row(&self, store: &Store, fields: &[&[u8]]) -> Done {
+        let Some(Map::Large(large)) = self.map else { return self.remove(store, fields) };
+        store.take_row(large, fields)?;
+        large.grow(-(fields.len() as i64));
+        Ok(())
+    }
 }
 
 /// Calls `give` with the arguments of `OM.PEXPIREAT` behind the key, for all times.

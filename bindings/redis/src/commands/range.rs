@@ -218,7 +218,11 @@ pub fn delrange(call: &Call<'_>) -> Done {
         wanted = whole;
     }
     let items = wanted.all(call.store, map)?;
-    remove(call, &target, &items, c"om.delrange")?;
+    if !items.is_empty() {
+        let fields: Vec<&[u8]> = items.iter().map(|(key, _)| &key[ID_BYTES..]).collect();
+        target.remove(call.store, &fields)?;
+        tell_removed(call, &target, &fields, c"om.delrange");
+    }
     call.reply.number(items.len() as i64);
     Ok(())
 }
@@ -226,23 +230,17 @@ pub fn delrange(call: &Call<'_>) -> Done {
 fn remove_found(call: &Call<'_>, target: &Target<'_>, found: &Found) -> Done {
     let fields = found.fields();
     if !fields.is_empty() {
-        target.remove(call.store, &fields)?;
-        call.changed(c"OM.DEL", &fields, c"om.delrange");
-        call.drop_if_empty(target);
+        target.remove_row(call.store, &fields)?;
+        tell_removed(call, target, &fields, c"om.delrange");
     }
     call.reply.number(fields.len() as i64);
     Ok(())
 }
 
-fn remove(call: &Call<'_>, target: &Target<'_>, items: &[Item], event: &std::ffi::CStr) -> Done {
-    if items.is_empty() {
-        return Ok(());
-    }
-    let fields: Vec<&[u8]> = items.iter().map(|(key, _)| &key[ID_BYTES..]).collect();
-    target.remove(call.store, &fields)?;
-    call.changed(c"OM.DEL", &fields, event);
+/// Tells of fields that were removed, and removes a key without fields.
+fn tell_removed(call: &Call<'_>, target: &Target<'_>, fields: &[&[u8]], event: &std::ffi::CStr) {
+    call.changed(c"OM.DEL", fields, event);
     call.drop_if_empty(target);
-    Ok(())
 }
 
 /// `OM.POPMIN key [n]`: the first fields, each with its value, which are removed.
@@ -296,7 +294,11 @@ pub fn pop_from(
     let items: Read<Vec<Item>> =
         if backward { range.rev().take(count).collect() } else { range.take(count).collect() };
     let items = items?;
-    remove(call, target, &items, event)?;
+    if !items.is_empty() {
+        let fields: Vec<&[u8]> = items.iter().map(|(key, _)| &key[ID_BYTES..]).collect();
+        target.remove_row(call.store, &fields)?;
+        tell_removed(call, target, &fields, event);
+    }
     Ok(items)
 }
 
