@@ -45,6 +45,9 @@ func (s *Scan[K, V]) bound(key K) []byte {
 	if s.err == nil {
 		s.err = s.tree.isOpen()
 	}
+	if s.err == nil && s.isPrefix {
+		s.err = usage("a range has a prefix or bounds, not both")
+	}
 	if s.err != nil {
 		return nil
 	}
@@ -125,9 +128,6 @@ func (s Scan[K, V]) Remove() (uint64, error) {
 	}
 	if s.err == nil && (s.limit >= 0 || s.snapshot != nil || s.transaction != nil) {
 		s.err = usage("a range with a limit, of a snapshot or of a transaction cannot be removed")
-	}
-	if s.err == nil && s.isPrefix && s.to != nil {
-		s.err = usage("a range has a prefix or bounds")
 	}
 	if s.err != nil {
 		return 0, s.err
