@@ -155,7 +155,7 @@ pub fn ask(id: u64, give: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     ask_for(id, 2, give)
 }
 
-/// Calls `give` with pieces until so many were empty.
+/// Calls `give` with pieces until `parts` of them were empty.
 fn ask_for(id: u64, mut parts: u32, mut give: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     // With its own copy of the parent's end the child would never see that the parent is gone.
     drop(take(&PARENT_END));

@@ -132,7 +132,7 @@ fn set(call: &Call<'_>, unit: Unit) -> Done {
     };
     let fields = fields(rest, "Parameter `numFields` should be greater than 0")?;
     let is_past = time <= now && !given;
-    // What each field is while the command goes on: a field may be named twice.
+    // The state of each field during the command: a field may be named twice.
     let mut known = BTreeMap::new();
     let mut replies = Vec::with_capacity(fields.len());
     for field in &fields {
