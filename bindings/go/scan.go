@@ -138,6 +138,7 @@ func (s Scan[K, V]) Remove() (uint64, error) {
 	}
 	of := C.br_remove_range(s.tree.c(), from, C.size_t(len(s.from)), to, C.size_t(len(s.to)), s.flags, truth(s.isPrefix))
 	err := s.tree.check(of)
+	keepAlive(s.tree)
 	return uint64(of.word), err
 }
 
