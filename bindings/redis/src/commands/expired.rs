@@ -18,10 +18,10 @@ use crate::store::{Change, ID_BYTES, NO_TIME, Time};
 /// Times that are looked at before the server sleeps, and fields that are removed.
 const LOOKS: usize = 2000;
 const REMOVED: usize = 500;
-/// Between two of these steps, if nothing has expired.
+/// Between two passes, if nothing could be removed.
 const IDLE: Duration = Duration::from_millis(100);
-/// Otherwise: how many times as long as the step itself took.
-const SHARE: u32 = 3;
+/// Between two steps: how many times as long as a step itself took.
+const SHARE: u32 = 9;
 /// Between two reports of an error.
 const REPORTED: Duration = Duration::from_secs(60);
 
@@ -47,12 +47,13 @@ pub fn before_sleep(ctx: Ctx) {
         return;
     }
     match pass.step() {
-        Ok(true) => {
+        // The rest of the times may have passed as well.
+        Ok(has_removed) if has_removed || pass.from.is_some() => {
             pass.next = Some(began + began.elapsed() * (1 + SHARE));
             wake_up_later(ctx, began.elapsed() * SHARE);
             latency::watch(ctx, c"bristlecone-expire", began);
         }
-        Ok(false) => pass.next = Some(began + IDLE),
+        Ok(_) => pass.next = Some(began + IDLE),
         Err(refusal) => {
             pass.report(&refusal);
             pass.next = Some(began + IDLE);
@@ -75,7 +76,7 @@ fn wake_up_later(ctx: Ctx, after: Duration) {
 }
 
 impl Pass {
-    /// Looks at some times, and removes what has expired. Returns whether anything had.
+    /// Looks at some times, and removes what has expired. Returns whether it removed anything.
     fn step(&mut self) -> Result<bool, Refusal> {
         let store = state::store();
         let from = self.from.take().unwrap_or_else(|| {
@@ -86,11 +87,11 @@ impl Pass {
         let found = store.due(&from, store.now(), LOOKS, REMOVED);
         let due = found.inspect_err(|_| self.end())?;
         self.earliest = self.earliest.min(due.earliest.unwrap_or(u64::MAX));
-        let mut failed = Ok(());
+        let (mut has_removed, mut failed) = (false, Ok(()));
         for keys in due.keys.chunk_by(|one, other| one[..ID_BYTES] == other[..ID_BYTES]) {
             // What could not be removed is due in the next pass.
             match remove(keys) {
-                Ok(true) => {}
+                Ok(true) => has_removed = true,
                 Ok(false) => self.earliest = NO_TIME,
                 Err(refusal) => (self.earliest, failed) = (NO_TIME, Err(refusal)),
             }
@@ -99,7 +100,7 @@ impl Pass {
             Some(last) => self.from = Some(Bound::Excluded(last)),
             None => self.end(),
         }
-        failed.map(|()| !due.keys.is_empty())
+        failed.map(|()| has_removed)
     }
 
     fn end(&mut self) {

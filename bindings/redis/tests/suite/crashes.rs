@@ -43,7 +43,8 @@ impl Ledger {
             if n % 2 == 1 {
                 let (time, text) = (TIME + value, (TIME + value).to_string());
                 self.open_time = Some((pair.clone(), time));
-                let words = ["OM.PEXPIREAT", &self.key, &text, "FIELDS", "2", &left, &right].map(str::as_bytes);
+                let words =
+                    ["OM.PEXPIREAT", &self.key, &text, "FIELDS", "2", &left, &right].map(str::as_bytes);
                 let Ok(Reply::Array(_)) = client.send(&words) else { return };
                 self.acknowledged.insert(pair, (value, Some(time)));
                 self.open_time = None;
@@ -116,7 +117,8 @@ fn times<'a>(
         return BTreeMap::new();
     }
     let count = fields.len().to_string();
-    let words = ["OM.PEXPIRETIME", key, "FIELDS", &count].into_iter().chain(fields.clone().map(String::as_str));
+    let words =
+        ["OM.PEXPIRETIME", key, "FIELDS", &count].into_iter().chain(fields.clone().map(String::as_str));
     let Reply::Array(times) = client.send(&words.map(str::as_bytes).collect::<Vec<_>>()).unwrap() else {
         panic!()
     };
