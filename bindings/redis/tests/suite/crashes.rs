@@ -111,23 +111,22 @@ const TIME: u64 = 4_000_000_000_000;
 fn times<'a>(
     client: &mut Client,
     key: &str,
-    fields: impl ExactSizeIterator<Item = &'a String> + Clone,
+    fields: impl ExactSizeIterator<Item = &'a String>,
 ) -> BTreeMap<String, Option<u64>> {
-    if fields.len() == 0 {
+    let fields: Vec<&String> = fields.collect();
+    if fields.is_empty() {
         return BTreeMap::new();
     }
     let count = fields.len().to_string();
-    let words =
-        ["OM.PEXPIRETIME", key, "FIELDS", &count].into_iter().chain(fields.clone().map(String::as_str));
-    let Reply::Array(times) = client.send(&words.map(str::as_bytes).collect::<Vec<_>>()).unwrap() else {
-        panic!()
-    };
+    let mut words = ["OM.PEXPIRETIME", key, "FIELDS", &count].map(str::as_bytes).to_vec();
+    words.extend(fields.iter().map(|field| field.as_bytes()));
+    let Reply::Array(times) = client.send(&words).unwrap() else { panic!() };
     let time = |reply: &Reply| match reply {
         Reply::Number(-1) => None,
         Reply::Number(time) => Some(*time as u64),
         other => panic!("{other:?}"),
     };
-    fields.cloned().zip(times.iter().map(time)).collect()
+    fields.into_iter().cloned().zip(times.iter().map(time)).collect()
 }
 
 /// Waits until each count has reached its minimum, so that the kill interrupts work on a machine of any speed.
