@@ -15,6 +15,9 @@ pub type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 /// A field of a map with its value; the field is preceded by the map's id.
 pub type Item = (Vec<u8>, Vec<u8>);
 
+/// Times of fields, in order, from both ends.
+type Times<'t> = Box<dyn DoubleEndedIterator<Item = Result<Entry>> + 't>;
+
 /// Items of a map, in order, from both ends.
 #[expect(
     clippy::large_enum_variant,
@@ -26,7 +29,7 @@ pub enum Items<'t> {
     /// Those of a large one, which are read as they are asked for.
     Tree(Range<'t, Vec<u8>, Vec<u8>>),
     /// Those of a large one without those that have expired.
-    Live(Box<Live<Range<'t, Vec<u8>, Vec<u8>>, Box<dyn DoubleEndedIterator<Item = Result<Entry>> + 't>>>),
+    Live(Box<Live<Range<'t, Vec<u8>, Vec<u8>>, Times<'t>>>),
     /// They cannot be read.
     Failed(Option<Error>),
 }
