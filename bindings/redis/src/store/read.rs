@@ -18,6 +18,9 @@ pub type Item = (Vec<u8>, Vec<u8>);
 /// Times of fields, in order, from both ends.
 type Times<'t> = Box<dyn DoubleEndedIterator<Item = Result<Entry>> + 't>;
 
+/// Items without those whose times have passed.
+type LiveItems<'t> = Live<Range<'t, Vec<u8>, Vec<u8>>, Times<'t>>;
+
 /// Items of a map, in order, from both ends.
 #[expect(
     clippy::large_enum_variant,
@@ -29,7 +32,7 @@ pub enum Items<'t> {
     /// Those of a large one, which are read as they are asked for.
     Tree(Range<'t, Vec<u8>, Vec<u8>>),
     /// Those of a large one without those that have expired.
-    Live(Box<Live<Range<'t, Vec<u8>, Vec<u8>>, Times<'t>>>),
+    Live(Box<LiveItems<'t>>),
     /// They cannot be read.
     Failed(Option<Error>),
 }
