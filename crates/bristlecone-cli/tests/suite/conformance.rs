@@ -274,7 +274,8 @@ impl Session {
             self.command(&["clear", name], &[]).ok();
             return ("ok", Gives::Count(counted.trim().parse().unwrap()));
         }
-        let words: Vec<&str> = ["del", name, "--json"].into_iter().chain(bounds.iter().map(String::as_str)).collect();
+        let words: Vec<&str> =
+            ["del", name, "--json"].into_iter().chain(bounds.iter().map(String::as_str)).collect();
         let ran = self.command(&words, &[]);
         if ran.code != 0 {
             return outcome_of(&ran);

@@ -11,14 +11,8 @@ use crate::common::{Scratch, share};
 
 #[test]
 fn the_table_holds_for_every_design() {
-    let cases = cases(&[
-        "changes",
-        "clear_closed",
-        "create_new",
-        "nan_bits",
-        "nested_options",
-        "null_bounds",
-    ]);
+    let cases =
+        cases(&["changes", "clear_closed", "create_new", "nan_bits", "nested_options", "null_bounds"]);
     let runs = cases.iter().flat_map(|case| Design::ALL.iter().map(move |&design| (case, design)));
     let runs: Vec<_> = runs.collect();
     assert!(runs.len() >= 100 * Design::ALL.len(), "the table has only {} cases", cases.len());
