@@ -258,6 +258,44 @@ func TestTreesOfAnotherPoolAreRefused(t *testing.T) {
 	wants(t, tree.To(batch).Put(1, 2), ErrUsage)
 }
 
+func TestRangesAreRemoved(t *testing.T) {
+	pool := openScratch(t)
+	tree := open[string, uint64](t, pool, "t")
+	for _, key := range []string{"a", "ab", "abc", "b", "c", "d"} {
+		ok(t, tree.Put(key, 1))
+	}
+	removes := func(of Scan[string, uint64], wanted uint64) {
+		t.Helper()
+		removed, err := of.Remove()
+		ok(t, err)
+		if removed != wanted {
+			t.Errorf("%d items were removed instead of %d", removed, wanted)
+		}
+	}
+	snapshot, err := pool.Snapshot(0)
+	ok(t, err)
+	tx, err := pool.Begin()
+	ok(t, err)
+	for _, refused := range []Scan[string, uint64]{
+		tree.Scan().Limit(1), tree.At(snapshot).Scan(), tree.In(tx).Scan(), tree.Prefix("a").Before("b"), tree.Prefix("a").From("ab"),
+	} {
+		_, err := refused.Remove()
+		wants(t, err, ErrUsage)
+	}
+	tx.Rollback()
+	ok(t, snapshot.Close())
+	removes(tree.Prefix("ab"), 2)
+	removes(tree.Scan().After("a").Through("c").Reverse(), 2)
+	removes(tree.Scan().From("x"), 0)
+	removes(tree.Scan(), 2)
+	words := open[uint64, uint64](t, pool, "words")
+	_, err = words.Prefix(1).Remove()
+	wants(t, err, ErrUsage)
+	ok(t, pool.Close())
+	_, err = tree.Scan().Remove()
+	wants(t, err, ErrClosed)
+}
+
 // A scan ends with an error if its pool is closed meanwhile, and its handle is closed if it is left early.
 func TestScansEnd(t *testing.T) {
 	pool := openScratch(t)

@@ -45,6 +45,9 @@ func (s *Scan[K, V]) bound(key K) []byte {
 	if s.err == nil {
 		s.err = s.tree.isOpen()
 	}
+	if s.err == nil && s.isPrefix {
+		s.err = usage("a range has a prefix or bounds, not both")
+	}
 	if s.err != nil {
 		return nil
 	}
@@ -114,6 +117,29 @@ func (s Scan[K, V]) Collect() ([]Item[K, V], error) {
 		items = append(items, item)
 	}
 	return items, nil
+}
+
+// Remove removes the items of the range in one step and returns their number. After an error nothing has changed; after a
+// crash all are removed or none. Lookups and iterations of other goroutines may see a part of it, and writers of the tree
+// wait until it ends. A range with a limit, of a snapshot or of a transaction is an error.
+func (s Scan[K, V]) Remove() (uint64, error) {
+	if s.err == nil {
+		s.err = s.tree.isOpen()
+	}
+	if s.err == nil && (s.limit >= 0 || s.snapshot != nil || s.transaction != nil) {
+		s.err = usage("a range with a limit, of a snapshot or of a transaction cannot be removed")
+	}
+	if s.err != nil {
+		return 0, s.err
+	}
+	from, to := optional(s.from), optional(s.to)
+	if s.isPrefix {
+		from = first(s.from)
+	}
+	of := C.br_remove_range(s.tree.c(), from, C.size_t(len(s.from)), to, C.size_t(len(s.to)), s.flags, truth(s.isPrefix))
+	err := s.tree.check(of)
+	keepAlive(s.tree)
+	return uint64(of.word), err
 }
 
 // The numbers of items that are fetched in one call.

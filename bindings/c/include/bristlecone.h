@@ -1622,6 +1622,27 @@ int bristlecone_remove(const struct bristlecone_tree *tree,
                        void *context);
 
 /**
+ * Removes all items whose keys lie within a range in one step; a null range is that of all keys. `*removed`, which may be
+ * null, is their number. Durable when it returns `BRISTLECONE_OK`.
+ *
+ * After an error nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown: all items
+ * are removed or none. Lookups and iterators of other threads may see a part of the removal, and writers of the tree wait
+ * until it ends. Snapshots and transactions see all or nothing.
+ */
+int bristlecone_remove_range(const struct bristlecone_tree *tree,
+                             const struct bristlecone_range *range,
+                             uint64_t *removed);
+
+/**
+ * Removes all items whose keys have a prefix, of a tree whose keys are "str", "bytes" or arrays; otherwise like
+ * `bristlecone_remove_range`. Other trees return `BRISTLECONE_USAGE`.
+ */
+int bristlecone_remove_prefix(const struct bristlecone_tree *tree,
+                              const void *prefix,
+                              size_t prefix_bytes,
+                              uint64_t *removed);
+
+/**
  * Changes a key from `expected` to `wanted` atomically; a null pointer without a length means an absent key, and an
  * empty value has a pointer that is not null. So it inserts (`expected` null), replaces, removes (`wanted` null), or
  * only compares (both null). Durable when it returns `BRISTLECONE_OK`.

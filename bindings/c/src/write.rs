@@ -4,8 +4,10 @@ use std::ffi::{c_int, c_void};
 
 use bristlecone_rs::{CasError, Error, TryInsertError};
 
+use crate::argument::give;
 use crate::data::VALUE;
-use crate::entry::{with_item, with_key};
+use crate::entry::{with, with_item, with_key};
+use crate::range::{KeyRange, bounds};
 use crate::read::{Show, show_to, there};
 use crate::status::{BRISTLECONE_DIFFERS, BRISTLECONE_PRESENT, Failure};
 use crate::tree::TreeHandle;
@@ -123,6 +125,45 @@ pub unsafe extern "C" fn bristlecone_remove(
         with_key(tree, (key, key_bytes), |tree, key| {
             let held = there(tree.remove(key)?)?;
             show_to(show, context, tree, &held);
+            Ok(())
+        })
+    }
+}
+
+/// Removes all items whose keys lie within a range in one step; a null range is that of all keys. `*removed`, which may be
+/// null, is their number. Durable when it returns `BRISTLECONE_OK`.
+///
+/// After an error nothing has changed, except after `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown: all items
+/// are removed or none. Lookups and iterators of other threads may see a part of the removal, and writers of the tree wait
+/// until it ends. Snapshots and transactions see all or nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_remove_range(
+    tree: *const TreeHandle,
+    range: *const KeyRange,
+    removed: *mut u64,
+) -> c_int {
+    with(tree, |tree| {
+        // SAFETY: as the header says.
+        let count = tree.remove_range(unsafe { bounds(tree.key_kind(), range) }?.keys)?;
+        // SAFETY: as the header says.
+        unsafe { give(removed, count) };
+        Ok(())
+    })
+}
+
+/// Removes all items whose keys have a prefix, of a tree whose keys are "str", "bytes" or arrays; otherwise like
+/// `bristlecone_remove_range`. Other trees return `BRISTLECONE_USAGE`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bristlecone_remove_prefix(
+    tree: *const TreeHandle,
+    prefix: *const c_void,
+    prefix_bytes: usize,
+    removed: *mut u64,
+) -> c_int {
+    // SAFETY: as the header says.
+    unsafe {
+        with_key(tree, (prefix, prefix_bytes), |tree, prefix| {
+            give(removed, tree.remove_within(&tree.prefix_bounds(prefix)?)?);
             Ok(())
         })
     }

@@ -311,6 +311,16 @@ static void iterators(void)
 
     for (uint64_t key = 0; key < 1000; key++) OK(bristlecone_put_u64(tree, key, key * key));
     FAILS(bristlecone_iter_open_prefix(tree, keys, 8, &iter), BRISTLECONE_USAGE, "");
+    uint64_t removed = 7;
+    bristlecone_range wrong = BRISTLECONE_RANGE_INIT;
+    wrong.flags = 4;
+    FAILS(bristlecone_remove_range(tree, &wrong, &removed), BRISTLECONE_USAGE, "flags");
+    wrong.flags = 0;
+    wrong.from = "abc";
+    wrong.from_bytes = 3;
+    FAILS(bristlecone_remove_range(tree, &wrong, &removed), BRISTLECONE_USAGE, "3 bytes");
+    FAILS(bristlecone_remove_prefix(tree, keys, 8, &removed), BRISTLECONE_USAGE, "");
+    CHECK(removed == 7);
     OK(bristlecone_iter_open(tree, NULL, &iter));
     OK(bristlecone_iter_next_u64(iter, keys, values, 600, &count));
     CHECK(count == 600 && keys[0] == 0 && keys[599] == 599 && values[599] == 599 * 599);
@@ -378,6 +388,7 @@ static void iterators(void)
     CHECK(bristlecone_iter_next(iter, &key, NULL, NULL, NULL) == BRISTLECONE_ABSENT && key == NULL);
     CHECK(bristlecone_iter_next_back(iter, &key, NULL, NULL, NULL) == BRISTLECONE_ABSENT);
     OK(bristlecone_iter_close(iter));
+    OK(bristlecone_remove_prefix(tree, "x", 1, NULL));
     OK(bristlecone_iter_open_prefix(tree, "b", 1, &iter));
     OK(bristlecone_iter_next_back(iter, &key, &key_bytes, NULL, NULL));
     CHECK(key_bytes == 2 && memcmp(key, "b\0", 2) == 0);
@@ -388,6 +399,10 @@ static void iterators(void)
     OK(bristlecone_iter_open(tree, NULL, &iter));
     FAILS(bristlecone_iter_next_u64(iter, keys, values, 1, &count), BRISTLECONE_USAGE, "not u64");
     OK(bristlecone_iter_close(iter));
+    uint64_t of_prefix = 0, others = 0;
+    OK(bristlecone_remove_prefix(tree, "b", 1, &of_prefix));
+    OK(bristlecone_remove_range(tree, NULL, &others));
+    CHECK(of_prefix == 2 && others == 1);
     OK(bristlecone_tree_close(tree));
     OK(bristlecone_pool_close(pool));
     unlink(path);

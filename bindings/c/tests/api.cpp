@@ -169,6 +169,11 @@ void many() {
     std::uint64_t sum = 0;
     for (const auto& [key, value] : squares.range(10, 20)) sum += key + value;
     CHECK(sum == 290 && squares.size() == 4000);
+    CHECK(squares.remove_range(10, 20) == 10 && squares.remove_from(3000) == 1000 && squares.remove_below(10) == 10);
+    CHECK(squares.size() == 2980 && squares.clear() == 2980 && squares.empty());
+    auto names = in.tree<string, std::uint64_t>("names");
+    for (const char* name : {"a", "ab", "abc", "b"}) names.put(name, 1);
+    CHECK(names.remove_prefix("ab") == 2 && names.size() == 2);
     unlink(path.c_str());
 }
 

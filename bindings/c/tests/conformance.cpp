@@ -278,6 +278,10 @@ public:
         return of;
     }
     virtual int contains(const bytes& key) { return bristlecone_contains(handle_, key.data(), key.size()); }
+    virtual int remove_range(const bounds& of, const maybe& prefix, std::uint64_t* items) {
+        const bristlecone_range range = of.c();
+        return prefix ? bristlecone_remove_prefix(handle_, prefix->data(), prefix->size(), items) : bristlecone_remove_range(handle_, &range, items);
+    }
     virtual int len(std::uint64_t* items) { return bristlecone_tree_len(handle_, items); }
     virtual result scan(const bounds& of, const bristlecone_snapshot* snapshot) {
         const bristlecone_range range = of.c();
@@ -369,6 +373,19 @@ public:
     }
     int contains(const bytes& key) override {
         return caught([&](result& of) { of.status = tree_->contains(keys::read(key.data(), key.size())) ? BRISTLECONE_OK : BRISTLECONE_ABSENT; }).status;
+    }
+    int remove_range(const bounds& of, const maybe& prefix, std::uint64_t* items) override {
+        if (of.flags != 0) return c_tree::remove_range(of, prefix, items);
+        return caught([&](result&) {
+            const auto key = [](const maybe& bound) { return keys::read(bound->data(), bound->size()); };
+            if (prefix) {
+                if constexpr (std::is_same_v<K, std::string>) *items = tree_->remove_prefix(*prefix);
+                else throw bristlecone::error(BRISTLECONE_USAGE, "prefixes are of strings");
+            } else if (!of.from && !of.to) *items = tree_->clear();
+            else if (!of.to) *items = tree_->remove_from(key(of.from));
+            else if (!of.from) *items = tree_->remove_below(key(of.to));
+            else *items = tree_->remove_range(key(of.from), key(of.to));
+        }).status;
     }
     int len(std::uint64_t* items) override {
         return caught([&](result&) { *items = tree_->size(); }).status;
@@ -685,7 +702,12 @@ private:
         else if (what == "get_many") of = in.get_many(keys);
         else if (what == "put_many") of.status = in.put_many(keys, values);
         else if (what == "remove_many") of.status = in.remove_many(keys);
-        else if (what == "len") {
+        else if (what == "remove_range" || what == "remove_prefix") {
+            std::uint64_t items = 0;
+            const maybe prefix = argument(step, "prefix", in.key_kind);
+            of.status = is_of_another_kind(step) ? in.c_tree::remove_range(bounds_of(step, in.key_kind), prefix, &items) : in.remove_range(bounds_of(step, in.key_kind), prefix, &items);
+            if (of.status == BRISTLECONE_OK) text = std::to_string(items);
+        } else if (what == "len") {
             std::uint64_t items = 0;
             of.status = in.len(&items);
             text = std::to_string(items);
@@ -708,7 +730,7 @@ private:
         const json& wanted = step.has("gives") ? step["gives"] : none;
         const std::string what = step.name("do");
         if (step.name("is", "ok") != "ok" && !of.value) return step.has("gives") ? "nothing was returned" : "";
-        if (what == "len" || what == "contains") return text == wanted.word ? "" : "returned " + text;
+        if (what == "len" || what == "contains" || what == "remove_range" || what == "remove_prefix") return text == wanted.word ? "" : "returned " + text;
         if (what == "trees") {
             std::string expected;
             for (const json& each : wanted.elements) expected += each.elements[0].word + "|" + each.elements[1].word + "|" + each.elements[2].word + ";";
@@ -782,8 +804,6 @@ int run_file(const std::filesystem::path& file, const std::string& pool) {
     int ran = 0;
     const json table = parser{content}.value();
     for (const json& of : table["cases"].elements) {
-        // There is no such call.
-        if (needs(of, "remove_range")) continue;
         for (const char* design : {"sstree", "nbtree", "cclbtree", "lodgetree", "wotree"}) {
             for (const bool is_typed : {false, true}) {
                 // Objects of C++ that were closed cannot be used.

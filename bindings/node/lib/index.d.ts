@@ -95,6 +95,12 @@ export class Scan<K, V> implements Iterable<[K, V]>, AsyncIterable<[K, V]> {
   [Symbol.iterator](): IterableIterator<[K, V]>;
   [Symbol.asyncIterator](): AsyncIterableIterator<[K, V]>;
   toArray(): Promise<[K, V][]>;
+  /**
+   * Removes the items of a tree in one step: all of them or, after an error or a crash, none. Returns how many. Writers of the
+   * tree wait until it ends. A range with a limit, of a snapshot or of a transaction is refused.
+   */
+  remove(): Promise<number>;
+  removeSync(): number;
 }
 
 export interface Issue {

@@ -6,7 +6,7 @@ const addon = require('../native/bristlecone.node');
 // The lists of native/addon.c and shim.h.
 const OPERATIONS = [
   'open', 'close', 'commit', 'begin', 'snapshotBytes', 'poolInfo', 'journalStatus', 'trees', 'check', 'manage', 'treeOpen',
-  'treeCreate', 'treeInfo', 'len', 'get', 'contains', 'write', 'change', 'getMany', 'putMany', 'removeMany', 'fetch',
+  'treeCreate', 'treeInfo', 'len', 'get', 'contains', 'write', 'change', 'getMany', 'putMany', 'removeMany', 'removeRange', 'fetch',
   'changes', 'changesNext', 'changesAdvance', 'createCursor', 'cursors',
 ];
 const OP = Object.freeze(Object.fromEntries(OPERATIONS.map((name, at) => [name, at])));

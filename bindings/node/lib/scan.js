@@ -118,6 +118,23 @@ class Scan {
     }
   }
 
+  /** Removes the items in one step. Returns how many. */
+  async remove() {
+    const { word } = await callAsync(OP.removeRange, ...this.#removal());
+    return Number(word);
+  }
+
+  /** Removes the items in one step, on this thread. Returns how many. */
+  removeSync() {
+    return Number(call(OP.removeRange, ...this.#removal()).word);
+  }
+
+  #removal() {
+    const { tree, from, to, flags, prefix, left } = new Rest(this.#tree, this.#other, this.#options);
+    if (this.#other || left !== Infinity) throw outOfRange('a range with a limit, of a snapshot or of a transaction cannot be removed');
+    return [[tree.handle, flags, prefix !== undefined], prefix === undefined ? [from, to] : [prefix]];
+  }
+
   /** Returns the items. */
   async toArray() {
     const items = [];

@@ -15,7 +15,7 @@ enum { NUMBERS = 8, PARTS = 5 };
 enum {
     OP_OPEN, OP_CLOSE, OP_COMMIT, OP_BEGIN, OP_SNAPSHOT_BYTES, OP_POOL_INFO, OP_JOURNAL_STATUS, OP_TREES, OP_CHECK, OP_MANAGE,
     OP_TREE_OPEN, OP_TREE_CREATE, OP_TREE_INFO, OP_LEN, OP_GET, OP_CONTAINS, OP_WRITE, OP_CHANGE, OP_GET_MANY, OP_PUT_MANY,
-    OP_REMOVE_MANY, OP_FETCH, OP_CHANGES, OP_CHANGES_NEXT, OP_CHANGES_ADVANCE, OP_CREATE_CURSOR, OP_CURSORS, OP_COUNT
+    OP_REMOVE_MANY, OP_REMOVE_RANGE, OP_FETCH, OP_CHANGES, OP_CHANGES_NEXT, OP_CHANGES_ADVANCE, OP_CREATE_CURSOR, OP_CURSORS, OP_COUNT
 };
 
 typedef struct {
@@ -188,6 +188,7 @@ static br_result run(const job *of)
     case OP_GET_MANY: return br_get_many((uintptr_t)n[0], b[0].data, (const uint64_t *)b[1].data, n[1]);
     case OP_PUT_MANY: return br_put_many((uintptr_t)n[0], b[0].data, (const uint64_t *)b[1].data, b[2].data, (const uint64_t *)b[3].data, n[1]);
     case OP_REMOVE_MANY: return br_remove_many((uintptr_t)n[0], b[0].data, (const uint64_t *)b[1].data, n[1]);
+    case OP_REMOVE_RANGE: return br_remove_range((uintptr_t)n[0], n[2] ? b[0].data : bytes_of(&b[0]), b[0].bytes, bytes_of(&b[1]), b[1].bytes, (uint32_t)n[1], (int)n[2]);
     case OP_FETCH: return fetch(n, b);
     case OP_CHANGES: return br_changes((uintptr_t)n[0], text_of(&b[0]), n[1]);
     case OP_CHANGES_NEXT: return next_changes((uintptr_t)n[0], (int64_t)n[1]);

@@ -187,6 +187,11 @@ class Runner {
       }
       case 'scan':
       case 'prefix': return this.items(tree.scan(this.bounds(step)));
+      case 'remove_range':
+      case 'remove_prefix': {
+        const scan = tree.scan(this.bounds(step));
+        return { status: 'ok', plain: this.isSync ? scan.removeSync() : await scan.remove() };
+      }
       case 'get_many': return { status: 'ok', many: await call('getMany', keys) };
       case 'remove_many': return void (await call('removeMany', keys));
       case 'put_many': {

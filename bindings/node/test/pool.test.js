@@ -156,6 +156,26 @@ test('an exception rolls a transaction back', () =>
     assert.throws(() => pool.transaction().scan(tree, { reverse: true }), failsWith('usage'));
   }));
 
+test('ranges are removed in one step', () =>
+  withPool(async (pool) => {
+    const tree = await pool.tree('t', 'str', 'u64');
+    await tree.putMany(['a', 'ab', 'abc', 'b', 'c', 'd'].map((key) => [key, 1n]));
+    const snapshot = await pool.snapshot();
+    for (const scan of [tree.scan({ limit: 3 }), snapshot.scan(tree), pool.transaction().scan(tree)]) {
+      assert.throws(() => scan.removeSync(), failsWith('usage'));
+      await assert.rejects(scan.remove(), failsWith('usage'));
+    }
+    assert.throws(() => tree.scan({ prefix: 'a', from: 'ab' }), failsWith('usage'));
+    assert.equal(await tree.scan({ prefix: 'ab' }).remove(), 2);
+    assert.equal(tree.scan({ after: 'a', through: 'c', reverse: true }).removeSync(), 2);
+    assert.equal(await tree.scan({ from: 'x' }).remove(), 0);
+    assert.equal(await tree.scan().remove(), 2);
+    const words = await pool.tree('w', 'u64', 'u64');
+    await assert.rejects(words.scan({ prefix: 1n }).remove(), failsWith('usage'));
+    await tree.close();
+    await assert.rejects(tree.scan().remove(), failsWith('closed'));
+  }));
+
 test('a scan that is left early, or whose body throws, leaves nothing open', () =>
   withPool(async (pool) => {
     const tree = await pool.tree('t', 'u64', 'u64');

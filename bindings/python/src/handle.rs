@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use bristlecone::TryInsertError;
-use bristlecone::dynamic::{Datum, Item, Kind, Tree as Dynamic};
-use pyo3::exceptions::PyTypeError;
+use bristlecone::dynamic::{Bounds, Datum, Item, Kind, Tree as Dynamic};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyBytes, PyTuple};
 
 use crate::codec::Codec;
-use crate::convert::{Role, datum, is_plain, python};
+use crate::convert::{Role, datum, is_plain, python, some_elements};
 use crate::slot::{Shared, Slot};
 use crate::view::{Items, View, What};
 
@@ -94,6 +94,21 @@ impl Tree {
         let datum = self.key(key)?;
         let removed = self.slot.write(py, |tree| tree.remove(datum))?;
         removed.map(|value| self.shown(py, &value)).transpose()
+    }
+
+    /// Returns the bounds of the keys that have a prefix: a text, bytes, or the first elements of a tuple.
+    pub fn beginning_with(&self, prefix: &Bound<'_, PyAny>) -> PyResult<Bounds> {
+        let datum = match (&self.slot.keys, prefix.cast::<PyTuple>()) {
+            (Kind::Tuple(kinds), Ok(elements)) if elements.len() <= kinds.len() => {
+                some_elements(kinds, Role::Key, elements)?
+            }
+            (Kind::Array(_), _) if let Ok(bytes) = prefix.cast::<PyBytes>() => Datum::from(bytes.as_bytes()),
+            (Kind::Str | Kind::Bytes | Kind::Array(_) | Kind::Tuple(_), _) => self.key(prefix)?,
+            (kind, _) => {
+                return Err(PyValueError::new_err(format!("keys of type {kind} have no prefixes")));
+            }
+        };
+        self.slot.read(prefix.py(), |tree| tree.prefix_bounds(datum))
     }
 
     pub fn between(

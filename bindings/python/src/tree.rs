@@ -1,14 +1,12 @@
 //! Trees: mutable mappings in key order.
 
-use bristlecone::dynamic::{Datum, Kind};
 use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyGenericAlias, PyTuple, PyType};
+use pyo3::types::{PyDict, PyGenericAlias, PyTuple, PyType};
 
 use crate::absent::Absent;
-use crate::convert::{Role, some_elements};
 use crate::handle::Tree;
 use crate::many;
 use crate::pool::{issues, stats};
@@ -238,18 +236,7 @@ impl Tree {
     /// Returns the items whose keys have a prefix: a text, bytes, or the first elements of a tuple.
     #[pyo3(signature = (prefix, reverse=false))]
     fn prefix(slf: Py<Self>, prefix: &Bound<'_, PyAny>, reverse: bool) -> PyResult<View> {
-        let tree = slf.get();
-        let datum = match (&tree.slot.keys, prefix.cast::<PyTuple>()) {
-            (Kind::Tuple(kinds), Ok(elements)) if elements.len() <= kinds.len() => {
-                some_elements(kinds, Role::Key, elements)?
-            }
-            (Kind::Array(_), _) if let Ok(bytes) = prefix.cast::<PyBytes>() => Datum::from(bytes.as_bytes()),
-            (Kind::Str | Kind::Bytes | Kind::Array(_) | Kind::Tuple(_), _) => tree.key(prefix)?,
-            (kind, _) => {
-                return Err(PyValueError::new_err(format!("keys of type {kind} have no prefixes")));
-            }
-        };
-        let bounds = tree.slot.read(prefix.py(), |tree| tree.prefix_bounds(datum))?;
+        let bounds = slf.get().beginning_with(prefix)?;
         Ok(View { tree: slf, bounds, what: What::Items, reverse, whole: false })
     }
 
@@ -294,6 +281,12 @@ impl Tree {
     ) -> PyResult<u64> {
         let bounds = self.between([start, stop], inclusive)?;
         self.slot.work(py, |tree| tree.remove_range(bounds))
+    }
+
+    /// Removes the items whose keys have a prefix, as `remove_range` does; returns how many.
+    fn remove_prefix(&self, prefix: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let bounds = self.beginning_with(prefix)?;
+        self.slot.work(prefix.py(), |tree| tree.remove_within(&bounds))
     }
 
     /// Writes many items; each write is separate.

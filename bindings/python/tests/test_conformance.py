@@ -16,7 +16,7 @@ from bristlecone import ABSENT
 
 FOLDER = Path(__file__).parents[2] / "conformance"
 DESIGNS = ["sstree", "nbtree", "cclbtree", "lodgetree", "wotree"]
-FEATURES = {"changes", "nan_bits", "handles", "remove_range"}
+FEATURES = {"changes", "nan_bits", "handles"}
 STATUSES: list[tuple[type[Exception], str]] = [
     (bristlecone.TreeInUseError, "in_use"),
     (bristlecone.NoSuchTreeError, "absent"),
@@ -236,6 +236,8 @@ class Runner:
             case "remove_range":
                 bounds = self.bounds(step, tree.key_kind)
                 return "ok", tree.remove_range(bounds["start"], bounds["stop"], inclusive=bounds["inclusive"])
+            case "remove_prefix":
+                return "ok", tree.remove_prefix(datum(tree.key_kind, step["prefix"]))
             case "prefix":
                 return "ok", list(tree.prefix(datum(tree.key_kind, step["prefix"]), step.get("reverse", False)))
         return self.many(step, tree)
@@ -261,7 +263,7 @@ class Runner:
             return
         wanted, tree = step["gives"], self.trees.get(step.get("on", ""))
         match step["do"]:
-            case "contains" | "len" | "trees" | "remove_range":
+            case "contains" | "len" | "trees" | "remove_range" | "remove_prefix":
                 assert gives == wanted, step
             case "scan" | "prefix":
                 kinds = (tree.key_kind, tree.value_kind)

@@ -149,6 +149,10 @@ def test_prefixes(pool: Pool) -> None:
             pairs.prefix(wrong)
     with pytest.raises(ValueError, match="have no prefixes"):
         pool.tree("n", int, int).prefix(1)
+    assert texts.remove_prefix("ab") == 2 and texts.remove_prefix("x") == 0 and len(texts) == 5
+    assert pairs.remove_prefix(("a",)) == 2 and pairs.remove_prefix(()) == 1 and not pairs
+    with pytest.raises(ValueError, match="have no prefixes"):
+        pool.tree("n", int, int).remove_prefix(1)
 
 
 def test_neighbours_and_parts(tree: Tree[int, int]) -> None:

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::commands::long;
+use crate::commands::{each_expiry, long};
 use crate::server::{self, Ctx, OwnString, RawString, call, config, log, raw, warn};
-use crate::store::{FOREVER, ID_BYTES};
+use crate::store::{FOREVER, ID_BYTES, Time};
 use crate::{kind, offsets, state};
 
 /// The append-only file has every map, or the server's next command will put it there.
@@ -133,13 +133,14 @@ fn append(ctx: Ctx) -> bristlecone::Result<usize> {
         if !kind::is_of_another(entry.db, &entry.name) {
             long::wait_for(entry.place.id)?;
             let items = store.items_at(entry.place)?;
-            maps.push((entry, items));
+            let times = store.times_at(entry.place)?;
+            maps.push((entry, items, times));
         }
     }
     for (db, name) in gone().drain(..) {
         emit(ctx, db, c"DEL", &[&name]);
     }
-    for (entry, items) in &maps {
+    for (entry, items, times) in &maps {
         // What the file has under that name is of an earlier time.
         emit(ctx, entry.db, c"DEL", &[&entry.name]);
         for items in items.chunks(FIELDS) {
@@ -147,6 +148,10 @@ fn append(ctx: Ctx) -> bristlecone::Result<usize> {
             let arguments: Vec<&[u8]> = std::iter::once(entry.name.as_slice()).chain(parts).collect();
             emit(ctx, entry.db, c"OM.SET", &arguments);
         }
+        let times: Vec<Time<'_>> = times.iter().map(|(key, time)| (&key[ID_BYTES..], *time)).collect();
+        each_expiry(&times, |words| {
+            emit(ctx, entry.db, c"OM.PEXPIREAT", &[&[entry.name.as_slice()], words].concat());
+        });
         if entry.expires != FOREVER {
             emit(ctx, entry.db, c"PEXPIREAT", &[&entry.name, entry.expires.to_string().as_bytes()]);
         }

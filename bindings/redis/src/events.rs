@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use bristlecone::Error;
 
-use crate::commands::long;
+use crate::commands::{expired, long};
 use crate::kind;
 use crate::map::{Map, Owned, PLACEHOLDERS};
 use crate::server::{
@@ -163,6 +163,9 @@ unsafe extern "C" fn on_event_loop(ctx: Ctx, _event: raw::RedisModuleEvent, sub:
     }
     // The append-only file is written after this, and replies are sent.
     long::end_done();
+    if !skips_files() {
+        expired::before_sleep(ctx);
+    }
     settle_detached();
     if !skips_files() {
         note("a map was replaced and may be back after a restart", state::store().note_covered(false));

@@ -21,7 +21,7 @@ use bristlecone::{Error, Result, Snapshot};
 
 use crate::map::{self, Small};
 use crate::pieces::{PIECE_BYTES, pack};
-use crate::store::{ID_BYTES, SmallEntry, Store, Unfinished, all_of, borrowed};
+use crate::store::{Expiries, ID_BYTES, SmallEntry, Store, Unfinished, all_of, as_item, borrowed};
 
 /// The ends of the pair that waits for a fork, or -1.
 static PARENT_END: AtomicI32 = AtomicI32::new(-1);
@@ -79,16 +79,24 @@ pub fn serve(store: &'static Store) -> Result<()> {
     let snapshot = store.pool().snapshot()?;
     let unfinished = store.unfinished();
     let thread = std::thread::Builder::new().name("bristlecone-fork".to_owned());
-    thread.spawn(move || answer(store, &snapshot, &unfinished, stream)).map_err(failed)?;
+    // A tree that is made later is not in the snapshot.
+    let times = store.expiries();
+    thread.spawn(move || answer(store, &snapshot, &unfinished, times, stream)).map_err(failed)?;
     Ok(())
 }
 
-fn answer(store: &Store, snapshot: &Snapshot, unfinished: &Unfinished, mut stream: UnixStream) {
+fn answer(
+    store: &Store,
+    snapshot: &Snapshot,
+    unfinished: &Unfinished,
+    times: Option<&Expiries>,
+    mut stream: UnixStream,
+) {
     let mut id = [0; 8];
     while stream.read_exact(&mut id).is_ok() {
         let sent = match u64::from_be_bytes(id) {
             ALL_SMALL => send_small(store, snapshot, &mut stream),
-            id => send(store, snapshot, unfinished, id, &mut stream),
+            id => send(store, snapshot, unfinished, times, id, &mut stream),
         };
         if sent.is_err() && stream.write_all(&FAILED.to_le_bytes()).is_err() {
             return;
@@ -100,13 +108,18 @@ fn send(
     store: &Store,
     snapshot: &Snapshot,
     unfinished: &Unfinished,
+    times: Option<&Expiries>,
     id: u64,
     stream: &mut UnixStream,
 ) -> Result<()> {
     let bounds = all_of(unfinished.source_of(id));
     let items = snapshot.tree(store.items()).range(borrowed(&bounds));
     let items = items.filter(|item| !matches!(item, Ok((key, _)) if unfinished.removes(key)));
-    pack(items, ID_BYTES, |piece| send_piece(stream, piece))
+    pack(items, ID_BYTES, |piece| send_piece(stream, piece))?;
+    let times = times.map(|tree| snapshot.tree(tree.entries()).range(borrowed(&bounds)));
+    let times = times.into_iter().flatten();
+    let times = times.filter(|time| !matches!(time, Ok((key, _)) if unfinished.removes(key)));
+    pack(times.map(as_item), ID_BYTES, |piece| send_piece(stream, piece))
 }
 
 fn send_piece(stream: &mut UnixStream, piece: &[u8]) -> Result<()> {
@@ -132,12 +145,18 @@ fn send_small(store: &Store, snapshot: &Snapshot, stream: &mut UnixStream) -> Re
     send_piece(stream, b"")
 }
 
-/// Calls `give` with the pieces of a map as the parent's snapshot has it, and with an empty one at last. For a child.
+/// Calls `give` with the pieces of a map as the parent's snapshot has it: those of fields and, behind an empty one, those of times,
+/// with an empty one at last. For a child.
 ///
 /// # Errors
 ///
 /// What the system says, or that the parent could not read the map.
-pub fn ask(id: u64, mut give: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+pub fn ask(id: u64, give: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    ask_for(id, 2, give)
+}
+
+/// Calls `give` with pieces until `parts` of them were empty.
+fn ask_for(id: u64, mut parts: u32, mut give: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     // With its own copy of the parent's end the child would never see that the parent is gone.
     drop(take(&PARENT_END));
     let end = take(&CHILD_END).ok_or_else(|| failed(std::io::ErrorKind::NotConnected.into()))?;
@@ -154,7 +173,8 @@ pub fn ask(id: u64, mut give: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         piece.resize(len as usize, 0);
         stream.read_exact(&mut piece).map_err(failed)?;
         give(&piece)?;
-        if len == 0 {
+        parts -= u32::from(len == 0);
+        if parts == 0 {
             CHILD_END.store(stream.into_raw_fd(), Ordering::Relaxed);
             return Ok(());
         }
@@ -193,7 +213,7 @@ impl AllSmall {
     fn ask() -> Result<Self> {
         let mut all = Self::default();
         all.entries.reserve(map::in_keys() as usize);
-        ask(ALL_SMALL, |piece| {
+        ask_for(ALL_SMALL, 1, |piece| {
             let mut rest = piece;
             while let Some((word, after)) = rest.split_first_chunk() {
                 let (len, after) = after.split_first_chunk().ok_or_else(cut_short)?;

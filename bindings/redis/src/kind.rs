@@ -5,17 +5,18 @@ use std::sync::OnceLock;
 
 use bristlecone::Result;
 
-use crate::commands::long;
+use crate::commands::{each_expiry, long};
 use crate::map::{Large, Map, Owned, Small};
 use crate::pieces::{append, pack, unpack};
 use crate::server::{self, Ctx, Holds, Key, OwnString, RawString, call, raw, warn};
-use crate::store::{ID_BYTES, SmallEntry};
+use crate::store::{ID_BYTES, NO_TIME, SmallEntry, Time, all_of, as_item};
 use crate::{backups, events, fork, offsets, state};
 
 /// The type's name, as dumps have it: nine characters.
 const NAME: &std::ffi::CStr = c"bristlmap";
-/// The version of what [`save`] writes.
-const ENCODING: c_int = 1;
+/// The version of what [`save`] writes: pieces of fields, an empty one, pieces of times, an empty one. Version 1 has no times.
+const ENCODING: c_int = 2;
+const WITHOUT_TIMES: c_int = 1;
 /// The version of the interface whose methods [`register`] fills in.
 const METHODS: u64 = 4;
 /// Fields of a command in an append-only file.
@@ -86,24 +87,31 @@ fn null_if_panics(what: &str, make: impl FnOnce() -> Option<Owned>) -> *mut c_vo
 
 unsafe extern "C" fn load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *mut c_void {
     null_if_panics("loading a map", || {
-        if encoding != ENCODING {
-            warn(&format!("a map is encoded as version {encoding}, and this module knows {ENCODING}"));
+        if !(WITHOUT_TIMES..=ENCODING).contains(&encoding) {
+            warn(&format!("a map is encoded as version {encoding}, and this module knows up to {ENCODING}"));
             return None;
         }
         if events::skips_files() {
-            while !load_piece(io)?.is_empty() {}
+            for _part in 0..encoding {
+                while !load_piece(io)?.is_empty() {}
+            }
             return Some(Owned::Placeholder);
         }
-        load_map(io)
+        load_map(io, encoding)
     })
 }
 
-/// Loads a map from pieces, of which there is one for a small map.
-fn load_map(io: *mut raw::RedisModuleIO) -> Option<Owned> {
+/// Loads a map from pieces, of which there is one for a small map, and no time.
+fn load_map(io: *mut raw::RedisModuleIO, encoding: c_int) -> Option<Owned> {
     let store = state::store();
     let first = load_piece(io)?;
     let second = if first.is_empty() { None } else { Some(load_piece(io)?) };
-    if second.as_ref().is_some_and(Vec::is_empty) {
+    let is_short = second.as_ref().is_none_or(Vec::is_empty);
+    let first_time = if is_short { load_time(io, encoding)? } else { Vec::new() };
+    if first.is_empty() {
+        return None;
+    }
+    if is_short && first_time.is_empty() {
         let name = call!(RedisModule_GetKeyNameFromIO(io)).cast_mut();
         let name = if name.is_null() { b"" } else { server::bytes(name) };
         let small = unpack(&first).and_then(|items| store.begin_small(name, &items));
@@ -114,7 +122,11 @@ fn load_map(io: *mut raw::RedisModuleIO) -> Option<Owned> {
     }
     let id = store.begin().map_err(|error| warn(&format!("a map cannot be loaded: {error}"))).ok()?;
     let large = Large::new(id, None);
-    let len = fill_from(io, id, first, second);
+    let len = fill_from(io, id, first, second).and_then(|len| {
+        let piece = if is_short { first_time } else { load_time(io, encoding)? };
+        fill_times_from(io, id, piece)?;
+        Some(len)
+    });
     store.help(len.unwrap_or(0) as usize);
     let map = Owned::Large(Box::new(large));
     let (Some(len), Owned::Large(large)) = (len, &map) else {
@@ -142,6 +154,33 @@ fn fill_from(io: *mut raw::RedisModuleIO, id: u64, first: Vec<u8>, second: Optio
     }
 }
 
+/// Returns the next piece of times; a file of version 1 has none.
+fn load_time(io: *mut raw::RedisModuleIO, encoding: c_int) -> Option<Vec<u8>> {
+    if encoding == WITHOUT_TIMES { Some(Vec::new()) } else { load_piece(io) }
+}
+
+/// Writes pieces as times of a map: one that was read, and what follows.
+fn fill_times_from(io: *mut raw::RedisModuleIO, id: u64, mut piece: Vec<u8>) -> Option<()> {
+    while !piece.is_empty() {
+        let written = unpack(&piece).and_then(|times| write_times(id, &times));
+        written.map_err(|error| warn(&format!("times of a map cannot be loaded: {error}"))).ok()?;
+        piece = load_piece(io)?;
+    }
+    Some(())
+}
+
+fn write_times(id: u64, times: &[(&[u8], &[u8])]) -> Result<()> {
+    let times = times.iter().map(|(field, time)| Ok((*field, time_of(time)?)));
+    let times: Vec<Time<'_>> = times.collect::<Result<_>>()?;
+    times.chunks(256).try_for_each(|times| state::store().fill_times(id, times))
+}
+
+/// Returns a time as it is packed.
+fn time_of(bytes: &[u8]) -> Result<u64> {
+    let time = bytes.try_into().map(u64::from_be_bytes).ok().filter(|time| *time != NO_TIME);
+    time.ok_or_else(|| bristlecone::Error::Invalid { what: "a time of a field is none".to_owned() })
+}
+
 fn write(id: u64, items: &[(&[u8], &[u8])]) -> Result<u64> {
     for items in items.chunks(256) {
         state::store().fill(id, items)?;
@@ -162,18 +201,41 @@ fn load_piece(io: *mut raw::RedisModuleIO) -> Option<Vec<u8>> {
     Some(piece)
 }
 
-/// Calls `give` with the pieces of a map: in a child as the parent's snapshot has it, otherwise as it is.
-fn pieces(map: Map<'_>, mut give: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+/// What pieces of a map have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Fields with their values.
+    Fields,
+    /// Fields with their times.
+    Times,
+}
+
+/// Calls `give` with the pieces of a map, an empty one at the end of each part: in a child as the parent's snapshot has it, otherwise
+/// as it is.
+fn pieces(map: Map<'_>, mut give: impl FnMut(Part, &[u8]) -> Result<()>) -> Result<()> {
     match map {
         Map::Small(small) => {
             let piece = piece_of(small)?;
-            give(&piece)?;
-            give(b"")
+            give(Part::Fields, &piece)?;
+            give(Part::Fields, b"")?;
+            give(Part::Times, b"")
         }
-        map if fork::is_child() => fork::ask(map.id(), give),
+        map if fork::is_child() => {
+            let mut part = Part::Fields;
+            fork::ask(map.id(), |piece| {
+                give(part, piece)?;
+                if piece.is_empty() {
+                    part = Part::Times;
+                }
+                Ok(())
+            })
+        }
         map => {
+            let store = state::store();
             long::wait_for(map.id())?;
-            pack(state::store().all(map), ID_BYTES, give)
+            pack(store.all(map), ID_BYTES, |piece| give(Part::Fields, piece))?;
+            let times = store.times_within(&all_of(map.id())).map(as_item);
+            pack(times, ID_BYTES, |piece| give(Part::Times, piece))
         }
     }
 }
@@ -203,7 +265,7 @@ fn give_up(what: &str, error: &bristlecone::Error) {
 }
 
 unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
-    let saved = pieces(map(value), |piece| {
+    let saved = pieces(map(value), |_, piece| {
         call!(RedisModule_SaveStringBuffer(io, piece.as_ptr().cast(), piece.len()));
         Ok(())
     });
@@ -215,21 +277,22 @@ unsafe extern "C" fn save(io: *mut raw::RedisModuleIO, value: *mut c_void) {
 }
 
 unsafe extern "C" fn rewrite(io: *mut raw::RedisModuleIO, key: RawString, value: *mut c_void) {
-    let written = pieces(map(value), |piece| {
-        for items in unpack(piece)?.chunks(AOF_FIELDS) {
-            let strings: Vec<OwnString> = items
-                .iter()
-                .flat_map(|(field, value)| [OwnString::new(field), OwnString::new(value)])
-                .collect();
-            let mut arguments: Vec<RawString> = strings.iter().map(OwnString::raw).collect();
-            call!(RedisModule_EmitAOF(
-                io,
-                c"OM.SET".as_ptr(),
-                c"sv".as_ptr(),
-                key,
-                arguments.as_mut_ptr(),
-                arguments.len()
-            ));
+    let emit = |command: &std::ffi::CStr, words: &[&[u8]]| {
+        let strings: Vec<OwnString> = words.iter().map(|word| OwnString::new(word)).collect();
+        let mut arguments: Vec<RawString> = strings.iter().map(OwnString::raw).collect();
+        let (start, len) = (arguments.as_mut_ptr(), arguments.len());
+        call!(RedisModule_EmitAOF(io, command.as_ptr(), c"sv".as_ptr(), key, start, len));
+    };
+    let written = pieces(map(value), |part, piece| {
+        let items = unpack(piece)?;
+        if part == Part::Times {
+            let times = items.iter().map(|(field, time)| Ok((*field, time_of(time)?)));
+            each_expiry(&times.collect::<Result<Vec<Time<'_>>>>()?, |words| emit(c"OM.PEXPIREAT", words));
+            return Ok(());
+        }
+        for items in items.chunks(AOF_FIELDS) {
+            let words: Vec<&[u8]> = items.iter().flat_map(|(field, value)| [*field, *value]).collect();
+            emit(c"OM.SET", &words);
         }
         Ok(())
     });
@@ -258,8 +321,12 @@ pub fn bytes_of(map: Map<'_>, samples: usize) -> Result<usize> {
         Map::Large(large) => large,
     };
     let (mut bytes, mut read) = (0, 0);
+    let has_times = store.has_times(large)?;
     for (key, value) in store.all(map).take(samples).flatten() {
         bytes += item_bytes(&key, &value);
+        if has_times && store.time_at(&key)?.is_some() {
+            bytes += item_bytes(&key, &[0; size_of::<u64>()]);
+        }
         read += 1;
     }
     let counted = || store.count(map.id()).inspect(|len| large.set_len(*len)).ok();
@@ -276,7 +343,7 @@ fn item_bytes(key: &[u8], value: &[u8]) -> usize {
 }
 
 unsafe extern "C" fn digest(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
-    let added = pieces(map(value), |piece| {
+    let added = pieces(map(value), |_, piece| {
         for (field, value) in unpack(piece)? {
             for part in [field, value] {
                 call!(RedisModule_DigestAddStringBuffer(digest, part.as_ptr().cast(), part.len()));
@@ -354,8 +421,11 @@ fn copy_of(map: Map<'_>) -> Result<Owned> {
         return Ok(Owned::Large(Box::new(copy)));
     }
     let mut len = 0;
-    let copied = pieces(map, |piece| {
-        len += write(copy.id(), &unpack(piece)?)?;
+    let copied = pieces(map, |part, piece| {
+        match part {
+            Part::Fields => len += write(copy.id(), &unpack(piece)?)?,
+            Part::Times => write_times(copy.id(), &unpack(piece)?)?,
+        }
         Ok(())
     });
     copy.set_len(len);

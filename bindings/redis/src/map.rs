@@ -68,6 +68,8 @@ pub struct Large {
     len: AtomicI64,
     /// How many fields have come since it was put into the keyspace, less those that have gone.
     more: AtomicI64,
+    /// No field expires before, in milliseconds since 1970; [`u64::MAX`]: none expires; 0: that is unknown.
+    earliest: AtomicU64,
 }
 
 /// A count that a thread has begun.
@@ -98,7 +100,7 @@ impl Large {
     /// Returns the value for a map in a space, or in none.
     pub fn new(id: u64, space: Option<u64>) -> Self {
         let (space, len) = (AtomicU64::new(space.unwrap_or(0)), AtomicI64::new(UNCOUNTED));
-        Self { id, space, len, more: AtomicI64::new(0) }
+        Self { id, space, len, more: AtomicI64::new(0), earliest: AtomicU64::new(0) }
     }
 
     /// Returns the map's id.
@@ -124,6 +126,21 @@ impl Large {
     /// Notes how many fields there are.
     pub fn set_len(&self, len: u64) {
         self.len.store(len as i64, Ordering::Relaxed);
+    }
+
+    /// Returns the time before which no field expires, if it is known; [`u64::MAX`]: none expires.
+    pub fn earliest(&self) -> Option<u64> {
+        Some(self.earliest.load(Ordering::Relaxed)).filter(|time| *time != 0)
+    }
+
+    /// Notes the time before which no field expires.
+    pub fn set_earliest(&self, time: u64) {
+        self.earliest.store(time, Ordering::Relaxed);
+    }
+
+    /// Notes that a field expires at a time.
+    pub fn expires_at(&self, time: u64) {
+        self.earliest.fetch_min(time, Ordering::Relaxed);
     }
 
     /// Begins a count of the fields as they are now.

@@ -35,7 +35,8 @@ pub fn missing() -> Option<&'static str> {
     need!(RedisModule_GetAbsExpire RedisModule_SetAbsExpire RedisModule_GetDbIdFromIO RedisModule_ReplyWithMap
         RedisModule_SubscribeToServerEvent RedisModule_SetCommandInfo RedisModule_Scan
         RedisModule_GetToDbIdFromOptCtx RedisModule_GetDbIdFromModuleKey RedisModule_EventLoopAddOneShot
-        RedisModule_RegisterNumericConfig RedisModule_LoadConfigs);
+        RedisModule_RegisterNumericConfig RedisModule_LoadConfigs RedisModule_SignalKeyAsReady
+        RedisModule_AvoidReplicaTraffic RedisModule_CreateTimer);
     None
 }
 

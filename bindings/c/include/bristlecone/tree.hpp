@@ -231,6 +231,27 @@ public:
         return {handle_, opened};
     }
 
+    /// Removes the items from `first` up to, but without, `behind`, all or, after an exception or a crash, none. Returns how
+    /// many.
+    std::uint64_t remove_range(key_view first, key_view behind) { return removed(&first, &behind); }
+
+    /// Removes the items from `first` on, as `remove_range` does.
+    std::uint64_t remove_from(key_view first) { return removed(&first, no_key); }
+
+    /// Removes the items below `behind`, as `remove_range` does.
+    std::uint64_t remove_below(key_view behind) { return removed(no_key, &behind); }
+
+    /// Removes the items whose keys have a prefix, of a tree with string keys, as `remove_range` does.
+    std::uint64_t remove_prefix(std::string_view prefix) {
+        static_assert(std::is_same_v<key_view, std::string_view>, "prefixes are of strings");
+        std::uint64_t items = 0;
+        detail::check(bristlecone_remove_prefix(c_handle(), prefix.data(), prefix.size(), &items));
+        return items;
+    }
+
+    /// Removes all items, as `remove_range` does.
+    std::uint64_t clear() { return removed(no_key, no_key); }
+
     /// The item with the smallest key.
     std::optional<value_type> first() const { return range().next(); }
 
@@ -318,6 +339,17 @@ private:
         } else {
             keys::with(*key, use);
         }
+    }
+
+    std::uint64_t removed(key_pointer first, key_pointer behind) {
+        std::uint64_t items = 0;
+        with_bound(first, [&](const void* from, std::size_t from_bytes) {
+            with_bound(behind, [&](const void* to, std::size_t to_bytes) {
+                const bristlecone_range bounds{sizeof(bounds), from, from_bytes, to, to_bytes, 0};
+                detail::check(bristlecone_remove_range(c_handle(), &bounds, &items));
+            });
+        });
+        return items;
     }
 
     bristlecone::range<K, V> bounded(key_pointer first, key_pointer behind) const {

@@ -21,7 +21,7 @@ use super::found::{Found, Wanted};
 use crate::latency;
 use crate::server::{Ctx, Reply, call, raw, warn};
 use crate::state;
-use crate::store::{Bounds, Item, borrowed};
+use crate::store::{Bounds, Item, Live, NO_TIME, TimeEntry, borrowed};
 
 /// Threads that read.
 const THREADS: usize = 2;
@@ -44,12 +44,25 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns items of large maps within bounds.
-    pub fn range(&self, bounds: &Bounds) -> Box<dyn DoubleEndedIterator<Item = Result<Item>> + '_> {
-        let items = state::store().items();
-        match self {
-            Self::Then(snapshot) => Box::new(snapshot.tree(items).range(borrowed(bounds))),
-            Self::Now => Box::new(items.range(borrowed(bounds))),
+    /// Returns items of large maps within bounds that have not expired.
+    pub fn range(&self, bounds: &Bounds, now: u64) -> Box<dyn DoubleEndedIterator<Item = Result<Item>> + '_> {
+        let store = state::store();
+        let Self::Then(snapshot) = self else { return Box::new(store.large_range(bounds, now)) };
+        let items = snapshot.tree(store.items()).range(borrowed(bounds));
+        if now == NO_TIME {
+            return Box::new(items);
+        }
+        Box::new(Live::new(items, self.times(bounds), now))
+    }
+
+    /// Returns when fields of large maps within bounds expire.
+    pub fn times(&self, bounds: &Bounds) -> Box<dyn DoubleEndedIterator<Item = Result<TimeEntry>> + '_> {
+        let store = state::store();
+        match (self, store.expiries()) {
+            (Self::Then(snapshot), Some(tree)) => {
+                Box::new(snapshot.tree(tree.entries()).range(borrowed(bounds)))
+            }
+            _ => Box::new(store.times_within(bounds)),
         }
     }
 }
@@ -192,7 +205,7 @@ pub fn rest_of(mut wanted: Wanted, found: Found) -> Task {
     Box::new(move |reply, source, gone| {
         let mut array = reply.open_array();
         array.add(found.reply(&wanted, reply));
-        let mut rest = source.range(&wanted.bounds);
+        let mut rest = source.range(&wanted.bounds, wanted.now);
         while wanted.limit > 0 && !gone.load(Ordering::Relaxed) {
             match if wanted.backward { rest.next_back() } else { rest.next() } {
                 None => break,

@@ -1,17 +1,38 @@
 //! Commands that change single fields, or several in one step.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
 
-use super::{Call, Done, Refusal, check_field, check_value, integer, is, refuse};
+use super::{Call, Done, Refusal, Target, check_field, check_value, integer, is, refuse};
 use crate::map::Map;
+use crate::store::{Change, NO_TIME};
 
-fn value_of(call: &Call<'_>, map: Option<Map<'_>>, field: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
-    Ok(map.map_or(Ok(None), |map| call.store.value(map, field))?)
+fn value_of(call: &Call<'_>, target: &Target<'_>, field: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
+    Ok(target.map.map_or(Ok(None), |map| call.store.value(map, field, target.now))?)
+}
+
+/// Writes what an increment came to. The field keeps its time.
+fn set_keeping_time(
+    call: &Call<'_>,
+    target: &Target<'_>,
+    (field, value): (&[u8], &[u8]),
+    is_new: bool,
+    event: &CStr,
+) -> Done {
+    let written: Change<'_> = (field, Some(value));
+    let times = match target.map {
+        Some(Map::Large(large)) if !is_new => call.store.times_of(large, &[written])?,
+        _ => Vec::new(),
+    };
+    target.set(call.store, &BTreeMap::from([(field, value)]), &times, u64::from(is_new))?;
+    call.changed_to(&[written], &times, event);
+    Ok(())
 }
 
 /// Returns which of the fields are there.
-fn present(call: &Call<'_>, map: Option<Map<'_>>, fields: &[&[u8]]) -> Result<Vec<bool>, Refusal> {
-    Ok(map.map_or_else(|| Ok(vec![false; fields.len()]), |map| call.store.has(map, fields))?)
+fn present(call: &Call<'_>, target: &Target<'_>, fields: &[&[u8]]) -> Result<Vec<bool>, Refusal> {
+    let absent = || Ok(vec![false; fields.len()]);
+    Ok(target.map.map_or_else(absent, |map| call.store.has(map, fields, target.now))?)
 }
 
 /// `OM.SET key field value [field value …] [NX|XX]`: how many fields are new; with `NX` (no field is there yet) or `XX`
@@ -40,13 +61,13 @@ pub fn set(call: &Call<'_>) -> Done {
     }
     let fields: BTreeMap<&[u8], &[u8]> = arguments.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     let names: Vec<&[u8]> = fields.keys().copied().collect();
-    let there = present(call, target.map, &names)?;
+    let there = present(call, &target, &names)?;
     let new = there.iter().filter(|there| !**there).count() as u64;
     if only_new.is_some_and(|new| there.contains(&new)) {
         call.reply.number(0);
         return Ok(());
     }
-    target.set(call.store, &fields, new)?;
+    target.set(call.store, &fields, &[], new)?;
     call.changed_as_sent(c"OM.SET", 1 + arguments.len(), c"om.set");
     call.reply.number(if only_new.is_some() { 1 } else { new as i64 });
     Ok(())
@@ -61,8 +82,8 @@ pub fn del(call: &Call<'_>) -> Done {
         call.reply.number(0);
         return Ok(());
     };
-    if let (Map::Large(map), [field]) = (map, &arguments[..]) {
-        let removed = call.store.take(map.id(), field)?;
+    if let (Map::Large(map), [field], NO_TIME) = (map, &arguments[..], target.now) {
+        let removed = call.store.take(map, field)?;
         if removed {
             map.grow(-1);
             call.changed_verbatim(c"om.del");
@@ -72,7 +93,7 @@ pub fn del(call: &Call<'_>) -> Done {
         return Ok(());
     }
     let fields: Vec<&[u8]> = arguments.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
-    let there = present(call, Some(map), &fields)?;
+    let there = present(call, &target, &fields)?;
     let removed: Vec<&[u8]> =
         fields.into_iter().zip(there).filter_map(|(field, there)| there.then_some(field)).collect();
     if !removed.is_empty() {
@@ -89,7 +110,7 @@ pub fn incrby(call: &Call<'_>) -> Done {
     let (field, increment) = (call.argument(2), integer(call.argument(3))?);
     check_field(field)?;
     let target = call.write()?;
-    let old = value_of(call, target.map, field)?;
+    let old = value_of(call, &target, field)?;
     let before = match &old {
         None => 0,
         Some(value) => integer(value).or_else(|_| refuse("the field's value is not an integer"))?,
@@ -98,8 +119,7 @@ pub fn incrby(call: &Call<'_>) -> Done {
         return refuse("increment or decrement would overflow");
     };
     let text = sum.to_string();
-    target.set(call.store, &BTreeMap::from([(field, text.as_bytes())]), u64::from(old.is_none()))?;
-    call.changed(c"OM.SET", &[field, text.as_bytes()], c"om.incrby");
+    set_keeping_time(call, &target, (field, text.as_bytes()), old.is_none(), c"om.incrby")?;
     call.reply.number(sum);
     Ok(())
 }
@@ -135,14 +155,14 @@ pub fn cas(call: &Call<'_>) -> Done {
     check_field(field)?;
     new.map_or(Ok(()), check_value)?;
     let target = call.write()?;
-    let held = value_of(call, target.map, field)?;
+    let held = value_of(call, &target, field)?;
     if held.as_deref() != expected {
         call.reply.number(0);
         return Ok(());
     }
     match (new, target.map) {
         (Some(new), _) => {
-            target.set(call.store, &BTreeMap::from([(field, new)]), u64::from(held.is_none()))?;
+            target.set(call.store, &BTreeMap::from([(field, new)]), &[], u64::from(held.is_none()))?;
             call.changed(c"OM.SET", &[field, new], c"om.cas");
         }
         (None, Some(_)) if held.is_some() => {
@@ -162,7 +182,7 @@ pub fn getdel(call: &Call<'_>) -> Done {
     let field = call.argument(2);
     check_field(field)?;
     let target = call.write()?;
-    let held = value_of(call, target.map, field)?;
+    let held = value_of(call, &target, field)?;
     if held.is_some() {
         target.remove(call.store, &[field])?;
         call.changed(c"OM.DEL", &[field], c"om.getdel");
@@ -185,7 +205,7 @@ pub fn incrbyfloat(call: &Call<'_>) -> Done {
     let Some(increment) = increment else { return refuse("value is not a valid float") };
     check_field(field)?;
     let target = call.write()?;
-    let old = value_of(call, target.map, field)?;
+    let old = value_of(call, &target, field)?;
     let before = match &old {
         None => 0.0,
         Some(value) => match float(value) {
@@ -199,8 +219,7 @@ pub fn incrbyfloat(call: &Call<'_>) -> Done {
     }
     // What rounds to zero has no sign.
     let text = (sum + 0.0).to_string();
-    target.set(call.store, &BTreeMap::from([(field, text.as_bytes())]), u64::from(old.is_none()))?;
-    call.changed(c"OM.SET", &[field, text.as_bytes()], c"om.incrbyfloat");
+    set_keeping_time(call, &target, (field, text.as_bytes()), old.is_none(), c"om.incrbyfloat")?;
     call.reply.bytes(text.as_bytes());
     Ok(())
 }

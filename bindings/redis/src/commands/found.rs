@@ -7,7 +7,7 @@ use bristlecone::Result;
 use super::glob::Pattern;
 use crate::map::Map;
 use crate::server::Reply;
-use crate::store::{Bounds, ID_BYTES, Item, Store, borrowed};
+use crate::store::{Bounds, ID_BYTES, Item, NO_TIME, Store, borrowed};
 
 /// Bytes of items that a command reads before it hands the rest to a thread.
 const DIRECT_BYTES: usize = 256 << 10;
@@ -32,6 +32,8 @@ pub struct Wanted {
     pub values: bool,
     /// What fields match.
     pub pattern: Option<Pattern>,
+    /// Fields with earlier times have expired; [`NO_TIME`]: none has.
+    pub now: u64,
 }
 
 /// All that was wanted.
@@ -60,8 +62,8 @@ impl Wanted {
     pub fn read(&mut self, store: &Store, map: Map<'_>) -> Result<(Found, bool)> {
         let mut found = Found::with_room_for(self.limit.min(USUAL_ITEMS));
         let mut last = None;
-        if self.backward || !matches!(map, Map::Large(_)) {
-            let mut items = store.range(map, &self.bounds);
+        if self.backward || self.now != NO_TIME || !matches!(map, Map::Large(_)) {
+            let mut items = store.range(map, &self.bounds.clone(), self.now);
             loop {
                 let next = if self.backward { items.next_back() } else { items.next() };
                 let Some((key, value)) = next.transpose()? else { break };
@@ -124,7 +126,7 @@ impl Wanted {
 
     /// Returns all that is wanted.
     pub fn all(&mut self, store: &Store, map: Map<'_>) -> Result<Vec<Item>> {
-        let items = store.range(map, &self.bounds);
+        let items = store.range(map, &self.bounds, self.now);
         Ok(self.in_range(items, true)?.items)
     }
 

@@ -20,7 +20,7 @@ use super::found::Wanted;
 use super::{COMMANDS, Call, Refusal, Target, bytes, reply_refusal};
 use crate::map::{Large, Map};
 use crate::server::{Holds, Key, OwnString, RawString, Reply, call, own_context, raw, warn};
-use crate::store::{ID_BYTES, Item, Job, Task, borrowed};
+use crate::store::{ID_BYTES, Item, Job, Task};
 use crate::{events, kind, latency, state};
 
 /// What is left of a removal for the main thread.
@@ -150,8 +150,8 @@ fn find_and_remove(
 ) -> Result<Outcome, Error> {
     let Task::Remove(id) = job.task() else { return Ok(Outcome::Nothing) };
     let store = state::store();
-    let items =
-        wanted.in_range(store.items().range(borrowed(&wanted.bounds.clone())), replies == Replies::Items)?;
+    let items = store.large_range(&wanted.bounds, wanted.now);
+    let items = wanted.in_range(items, replies == Replies::Items)?;
     let ends = items
         .first
         .zip(items.last)

@@ -4,6 +4,8 @@ mod aside;
 mod blocking;
 mod change;
 mod docs;
+pub mod expired;
+mod expiry;
 mod found;
 mod glob;
 pub mod long;
@@ -24,7 +26,7 @@ use bristlecone::{Error, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use crate::map::{Large, Map, Owned};
 use crate::server::{Ctx, Holds, Key, RawString, Reply, bytes, call, raw, warn};
-use crate::store::{Change, ID_BYTES, Job, Store, is_damage};
+use crate::store::{Change, ID_BYTES, Job, NO_TIME, Store, Time, is_damage};
 use crate::{events, kind, latency, state};
 
 /// Fields of a command that replicas get in place of one that a client sent.
@@ -105,6 +107,20 @@ impl<'a> Call<'a> {
         self.raw.len()
     }
 
+    /// Returns whether a master or a file gives the command, which was carried out before.
+    pub fn is_given(&self) -> bool {
+        let given = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING;
+        call!(RedisModule_GetContextFlags(self.ctx)) as u32 & given != 0
+    }
+
+    /// Returns the time that decides which fields of a map have expired; [`NO_TIME`]: none has for this command.
+    pub fn now_of(&self, map: Map<'_>) -> Result<u64, Refusal> {
+        match map {
+            Map::Large(large) if self.store.has_times(large)? && !self.is_given() => Ok(self.store.now()),
+            _ => Ok(NO_TIME),
+        }
+    }
+
     /// Opens the key for reading. `None`: it is not there.
     pub fn read(&self) -> Result<Option<Map<'a>>, Refusal> {
         self.read_at(1)
@@ -118,18 +134,24 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Makes a key hold a map of these fields in place of whatever it held, in one durable step; without fields it is removed.
-    /// Replicas get the command as it was sent.
-    pub fn replace(&self, at: usize, fields: &[Change<'_>], event: &CStr) -> Done {
-        let Some(key) = Key::write(self.ctx, self.raw[at]) else { return refuse("the key cannot be opened") };
-        let (holds, name) = (key.holds(kind::of_maps()), bytes(self.raw[at]));
+    /// Makes the key hold a map of these fields in place of whatever it held, in one durable step; without fields it is removed.
+    /// Replicas get the command as it was sent, or the fields if `depends_on_time`.
+    pub fn replace(
+        &self,
+        fields: &[Change<'_>],
+        times: &[Time<'_>],
+        depends_on_time: bool,
+        event: &CStr,
+    ) -> Done {
+        let Some(key) = Key::write(self.ctx, self.raw[1]) else { return refuse("the key cannot be opened") };
+        let (holds, name) = (key.holds(kind::of_maps()), bytes(self.raw[1]));
         if !fields.is_empty() {
             let old = match holds {
                 // SAFETY: as in `map_of`.
                 Holds::Map(value) => Some(unsafe { Map::borrow(value) }),
                 _ => None,
             };
-            let new = self.store.create_over(key.db(), name, fields, old)?;
+            let new = self.store.create_over(key.db(), name, fields, times, old)?;
             match holds {
                 Holds::Map(_) => {
                     key.replace(kind::of_maps(), new);
@@ -138,8 +160,12 @@ impl<'a> Call<'a> {
                 _ => hold(&key, self.store, new)?,
             }
             // A replay of the file skips this, and must not keep a value of another type.
-            if holds == Holds::Another {
-                call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), self.raw[at]));
+            if holds == Holds::Another || holds != Holds::Nothing && depends_on_time {
+                self.replicate_del();
+            }
+            if depends_on_time {
+                self.changed_to(fields, times, event);
+                return Ok(());
             }
             let name = self.raw[0];
             let command = bytes(name).to_ascii_uppercase();
@@ -147,7 +173,7 @@ impl<'a> Call<'a> {
             self.changed_as_sent(&command, self.raw.len() - 1, event);
         } else if holds != Holds::Nothing {
             key.delete();
-            call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), self.raw[at]));
+            self.replicate_del();
             events::by_module(|| self.tell(raw::REDISMODULE_NOTIFY_GENERIC, c"del"));
         }
         Ok(())
@@ -155,27 +181,22 @@ impl<'a> Call<'a> {
 
     /// Makes the key hold a map of what could be read of its own, which expires when that did. Without fields it is removed.
     /// Replicas get the fields.
-    pub fn rebuild(&self, fields: &[Change<'_>]) -> Done {
+    pub fn rebuild(&self, fields: &[Change<'_>], times: &[Time<'_>]) -> Done {
         let Some(key) = Key::write(self.ctx, self.raw[1]) else { return refuse("the key cannot be opened") };
         let (expires, old, name) = (key.expires(), map_of(&key)?, bytes(self.raw[1]));
-        let forget = || call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), self.raw[1]));
         if fields.is_empty() {
             key.delete();
-            forget();
+            self.replicate_del();
             events::by_module(|| self.tell(raw::REDISMODULE_NOTIFY_GENERIC, c"del"));
             return Ok(());
         }
-        key.replace(kind::of_maps(), self.store.create_over(key.db(), name, fields, old)?);
+        key.replace(kind::of_maps(), self.store.create_over(key.db(), name, fields, times, old)?);
         drop(key);
-        forget();
+        self.replicate_del();
         if expires != i64::from(raw::REDISMODULE_NO_EXPIRE) {
             events::keep_expiry(self.ctx, self.raw[1]);
         }
-        for fields in fields.chunks(FIELDS) {
-            let words: Vec<&[u8]> =
-                fields.iter().flat_map(|(field, value)| [*field, value.unwrap_or_default()]).collect();
-            self.changed(c"OM.SET", &words, c"om.repair");
-        }
+        self.changed_to(fields, times, c"om.repair");
         if expires != i64::from(raw::REDISMODULE_NO_EXPIRE) {
             let time = crate::server::OwnString::new(expires.to_string().as_bytes());
             call!(RedisModule_Replicate(
@@ -193,7 +214,8 @@ impl<'a> Call<'a> {
     pub fn write(&self) -> Result<Target<'a>, Refusal> {
         let Some(key) = Key::write(self.ctx, self.raw[1]) else { return refuse("the key cannot be opened") };
         let map = self.free_map_of(&key)?;
-        Ok(Target { db: key.db(), key, map, name: bytes(self.raw[1]) })
+        let now = map.map_or(Ok(NO_TIME), |map| self.now_of(map))?;
+        Ok(Target { db: key.db(), key, map, name: bytes(self.raw[1]), now })
     }
 
     /// Returns the map of a key, unless a thread changes it.
@@ -210,12 +232,31 @@ impl<'a> Call<'a> {
     /// Tells replicas, the append-only file and listeners that the command was carried out, as these arguments after the key.
     /// They write what the command came to, so that to apply it twice in order is to apply it once.
     pub fn changed(&self, command: &CStr, arguments: &[&[u8]], event: &CStr) {
+        self.replicate(command, arguments);
+        self.tell(raw::REDISMODULE_NOTIFY_MODULE, event);
+    }
+
+    /// Tells the same of fields that were written, and of their times.
+    pub fn changed_to(&self, fields: &[Change<'_>], times: &[Time<'_>], event: &CStr) {
+        for fields in fields.chunks(FIELDS) {
+            let words: Vec<&[u8]> =
+                fields.iter().flat_map(|(field, value)| [*field, value.unwrap_or_default()]).collect();
+            self.replicate(c"OM.SET", &words);
+        }
+        each_expiry(times, |words| self.replicate(c"OM.PEXPIREAT", words));
+        self.tell(raw::REDISMODULE_NOTIFY_MODULE, event);
+    }
+
+    fn replicate_del(&self) {
+        call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), self.raw[1]));
+    }
+
+    fn replicate(&self, command: &CStr, arguments: &[&[u8]]) {
         let strings: Vec<_> =
             arguments.iter().map(|argument| crate::server::OwnString::new(argument)).collect();
         let mut raw: Vec<RawString> = strings.iter().map(crate::server::OwnString::raw).collect();
         let (start, len) = (raw.as_mut_ptr(), raw.len());
         call!(RedisModule_Replicate(self.ctx, command.as_ptr(), c"sv".as_ptr(), self.raw[1], start, len));
-        self.tell(raw::REDISMODULE_NOTIFY_MODULE, event);
     }
 
     /// Tells the same of a command that is given on as it was sent.
@@ -249,7 +290,7 @@ impl<'a> Call<'a> {
         // What cannot be read is not removed.
         if is_empty.is_ok_and(|is_empty| is_empty) {
             target.key.delete();
-            call!(RedisModule_Replicate(self.ctx, c"DEL".as_ptr(), c"s".as_ptr(), self.raw[1]));
+            self.replicate_del();
             events::by_module(|| self.tell(raw::REDISMODULE_NOTIFY_GENERIC, c"del"));
         }
     }
@@ -269,16 +310,18 @@ impl<'a> Call<'a> {
             Map::Small(small) => return Ok(self.store.with_small(small, |entry| entry.len() as u64)?),
             Map::Large(large) => large,
         };
-        if let Some(len) = self.known_len(large) {
-            return Ok(len);
-        }
-        let len = self.store.count(large.id())?;
+        let len = match self.known_len(large) {
+            Some(len) => len,
+            None => self.store.count(large.id())?,
+        };
         large.set_len(len);
-        Ok(len)
+        Ok(len.saturating_sub(self.store.over_in(large, self.now_of(map)?)?))
     }
 
-    /// Tells listeners, `WATCH` and the caches of clients. Commands that change nothing do not come here.
+    /// Tells listeners, `WATCH`, the caches of clients, and clients that wait for a pop: a map whose fields have all expired was no
+    /// new key. Commands that change nothing do not come here.
     fn tell(&self, kind: c_int, event: &CStr) {
+        call!(RedisModule_SignalKeyAsReady(self.ctx, self.raw[1]));
         call!(RedisModule_SignalModifiedKey(self.ctx, self.raw[1]));
         call!(RedisModule_NotifyKeyspaceEvent(self.ctx, kind, event.as_ptr(), self.raw[1]));
     }
@@ -291,24 +334,33 @@ pub struct Target<'a> {
     pub map: Option<Map<'a>>,
     db: i32,
     name: &'a [u8],
+    /// Fields with earlier times have expired: see [`Call::now_of`].
+    pub now: u64,
 }
 
 impl Target<'_> {
-    /// Changes fields atomically, and creates the map if it does not exist. `more`: how many fields a large map has more then.
-    /// Returns how many fields there are more.
-    pub fn change(&self, store: &Store, changes: &[Change<'_>], more: i64) -> Result<i64, Refusal> {
+    /// Changes fields, which lose their times, and writes times, all of it atomically. Creates the map if it does not exist. `more`:
+    /// how many fields a large map has more then. Returns how many fields there are more.
+    pub fn change(
+        &self,
+        store: &Store,
+        changes: &[Change<'_>],
+        times: &[Time<'_>],
+        more: i64,
+    ) -> Result<i64, Refusal> {
         match self.map {
             None | Some(Map::Placeholder) => {
-                self.create(store, changes)?;
+                hold(&self.key, store, store.create(self.db, self.name, changes, times)?)?;
                 Ok(changes.len() as i64)
             }
             Some(Map::Large(large)) => {
-                store.apply(large.id(), changes)?;
-                large.grow(more);
+                let over = self.over_among(store, large, changes)?;
+                store.apply(large, changes, times)?;
+                large.grow(more - over);
                 Ok(more)
             }
             Some(Map::Small(small)) => {
-                let (more, large) = store.change_small(small, changes)?;
+                let (more, large) = store.change_small(small, changes, times)?;
                 if let Some(large) = large {
                     self.key.replace(kind::of_maps(), Owned::Large(Box::new(large)));
                 }
@@ -317,30 +369,57 @@ impl Target<'_> {
         }
     }
 
+    /// Returns how many of the fields that are written have expired: they are new, and are stored already.
+    fn over_among(&self, store: &Store, large: &Large, changes: &[Change<'_>]) -> Result<i64, Refusal> {
+        let mut over = 0;
+        if self.now != NO_TIME {
+            for (field, _) in changes.iter().filter(|(_, value)| value.is_some()) {
+                over += i64::from(store.time_of(large, field)?.is_some_and(|time| time <= self.now));
+            }
+        }
+        Ok(over)
+    }
+
     /// Writes a field of the map. Returns whether it is new.
     pub fn put(&self, store: &Store, map: Map<'_>, field: &[u8], value: &[u8]) -> Result<bool, Refusal> {
         let Map::Large(large) = map else {
-            return self.change(store, &[(field, Some(value))], 0).map(|more| more > 0);
+            return self.change(store, &[(field, Some(value))], &[], 0).map(|more| more > 0);
         };
-        let new = store.put(large.id(), field, value)?;
+        let was_over = self.over_among(store, large, &[(field, Some(value))])? > 0;
+        let new = store.put(large, field, value)?;
         large.grow(i64::from(new));
-        Ok(new)
+        Ok(new || was_over)
     }
 
-    fn create(&self, store: &Store, changes: &[Change<'_>]) -> Done {
-        hold(&self.key, store, store.create(self.db, self.name, changes)?)
-    }
-
-    /// Writes fields atomically, of which `new` are new, and creates the map if it does not exist.
-    pub fn set(&self, store: &Store, fields: &BTreeMap<&[u8], &[u8]>, new: u64) -> Done {
+    /// Writes fields atomically, of which `new` are new, with times of some, and creates the map if it does not exist.
+    pub fn set(&self, store: &Store, fields: &BTreeMap<&[u8], &[u8]>, times: &[Time<'_>], new: u64) -> Done {
         let changes: Vec<_> = fields.iter().map(|(field, value)| (*field, Some(*value))).collect();
-        self.change(store, &changes, new as i64).map(drop)
+        self.change(store, &changes, times, new as i64).map(drop)
     }
 
     /// Removes fields in one step, all of which are there.
     pub fn remove(&self, store: &Store, fields: &[&[u8]]) -> Done {
         let changes: Vec<_> = fields.iter().map(|field| (*field, None)).collect();
-        self.change(store, &changes, -(changes.len() as i64)).map(drop)
+        self.change(store, &changes, &[], -(changes.len() as i64)).map(drop)
+    }
+
+    /// Removes fields in one step, between which the map has no other.
+    pub fn remove_row(&self, store: &Store, fields: &[&[u8]]) -> Done {
+        let Some(Map::Large(large)) = self.map else { return self.remove(store, fields) };
+        store.take_row(large, fields)?;
+        large.grow(-(fields.len() as i64));
+        Ok(())
+    }
+}
+
+/// Calls `give` with the arguments of `OM.PEXPIREAT` behind the key, for all times.
+pub fn each_expiry(times: &[Time<'_>], mut give: impl FnMut(&[&[u8]])) {
+    for times in times.chunk_by(|(_, one), (_, other)| one == other).flat_map(|alike| alike.chunks(FIELDS)) {
+        let (time, count) = (times[0].1.to_string(), times.len().to_string());
+        let fields = times.iter().map(|(field, _)| *field);
+        let words: Vec<&[u8]> =
+            [time.as_bytes(), b"FIELDS", count.as_bytes()].into_iter().chain(fields).collect();
+        give(&words);
     }
 }
 
@@ -439,6 +518,15 @@ commands! {
     c"om.unit" c"readonly admin" 2 false NONE, report::unit, "number", c"Stands in append-only files, and is not for clients.", c"O(1)";
     c"om.rangestore" c"write deny-oom" 5 true (1, 2), several::rangestore, "destination source (min max|PREFIX prefix) [BYLEX] [REV] [LIMIT [offset] count] [MATCH pattern]", c"Stores the fields of a range of one map as another.", c"O(log n + m log m) for m fields stored";
     c"om.merge" c"write deny-oom" 3 true (1, -1), several::merge, "destination source...", c"Writes all fields of maps into a map, in one step.", c"O(m log n) for m fields of the sources";
+    c"om.expire" c"write deny-oom fast" 6 true ONE, expiry::expire, "key seconds [NX|XX|GT|LT] (FIELDS numfields field...)", c"Sets how many seconds fields live from now on.", c"O(k log n) for k fields";
+    c"om.pexpire" c"write deny-oom fast" 6 true ONE, expiry::pexpire, "key milliseconds [NX|XX|GT|LT] (FIELDS numfields field...)", c"Sets how many milliseconds fields live from now on.", c"O(k log n) for k fields";
+    c"om.expireat" c"write deny-oom fast" 6 true ONE, expiry::expireat, "key unix-time-seconds [NX|XX|GT|LT] (FIELDS numfields field...)", c"Sets the second at which fields expire.", c"O(k log n) for k fields";
+    c"om.pexpireat" c"write deny-oom fast" 6 true ONE, expiry::pexpireat, "key unix-time-milliseconds [NX|XX|GT|LT] (FIELDS numfields field...)", c"Sets the millisecond at which fields expire.", c"O(k log n) for k fields";
+    c"om.ttl" c"readonly fast" 5 true ONE, expiry::ttl, "key (FIELDS numfields field...)", c"Returns how many seconds fields still live.", c"O(k log n) for k fields";
+    c"om.pttl" c"readonly fast" 5 true ONE, expiry::pttl, "key (FIELDS numfields field...)", c"Returns how many milliseconds fields still live.", c"O(k log n) for k fields";
+    c"om.expiretime" c"readonly fast" 5 true ONE, expiry::expiretime, "key (FIELDS numfields field...)", c"Returns the seconds at which fields expire.", c"O(k log n) for k fields";
+    c"om.pexpiretime" c"readonly fast" 5 true ONE, expiry::pexpiretime, "key (FIELDS numfields field...)", c"Returns the milliseconds at which fields expire.", c"O(k log n) for k fields";
+    c"om.persist" c"write fast" 5 true ONE, expiry::persist, "key (FIELDS numfields field...)", c"Makes fields live without end.", c"O(k log n) for k fields";
     c"om.get" c"readonly fast" 3 false ONE, read::get, "key field", c"Returns the value of a field.", c"O(log n)";
     c"om.mget" c"readonly fast" 3 true ONE, read::mget, "key field...", c"Returns the values of fields.", c"O(k log n) for k fields";
     c"om.getdel" c"write fast" 3 false ONE, change::getdel, "key field", c"Returns the value of a field and removes the field.", c"O(log n)";
@@ -473,8 +561,9 @@ pub fn register(ctx: Ctx) -> bool {
     macro_rules! entries {
         ($($at:literal)*) => { [$(entry::<$at> as unsafe extern "C" fn(Ctx, *mut RawString, c_int) -> c_int),*] };
     }
-    let entries = entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24);
-    const { assert!(COMMANDS.len() == 25) };
+    let entries =
+        entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33);
+    const { assert!(COMMANDS.len() == 34) };
     COMMANDS.iter().zip(entries).all(|(command, entry)| {
         let (first, last) = command.keys;
         let step = c_int::from(first != 0);

@@ -1,17 +1,18 @@
 //! Commands that read or remove fields in order.
 
 use std::ops::{Bound, ControlFlow};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bristlecone::Result as Read;
 
+use super::aside::Source;
 use super::found::{Found, Wanted};
 use super::glob::Pattern;
 use super::long::{self, Replies};
 use super::span::{Edge, Options, Span, narrowed, options};
 use super::{Call, Done, Refusal, Target, aside, check_field, integer, is, refuse};
 use crate::map::Map;
-use crate::store::{Bounds, ID_BYTES, Item, all_of, borrowed};
+use crate::store::{Bounds, ID_BYTES, Item, NO_TIME, all_of, borrowed, is_over};
 
 /// Fields that `OM.RANGE` returns if no limit is given.
 pub const LIMIT: usize = 10_000;
@@ -23,7 +24,7 @@ const LOOKED_AT: usize = 1000;
 const COUNT_MAX: usize = 1000;
 
 /// Returns what a range command wants of a map; `None`: nothing can be in it.
-pub fn wanted(map: Map<'_>, span: Span<'_>, options: Options, limit: usize) -> Option<Wanted> {
+pub fn wanted(map: Map<'_>, span: Span<'_>, options: Options, limit: usize, now: u64) -> Option<Wanted> {
     let span = if options.backward { span.reversed() } else { span };
     let bounds = span.bounds(map.id())?;
     let bounds = match &options.pattern {
@@ -31,7 +32,7 @@ pub fn wanted(map: Map<'_>, span: Span<'_>, options: Options, limit: usize) -> O
         Some(pattern) => narrowed(bounds, map.id(), pattern)?,
     };
     let Options { backward, skip, limit: given, values, pattern } = options;
-    Some(Wanted { bounds, backward, skip, limit: given.unwrap_or(limit), values, pattern })
+    Some(Wanted { bounds, backward, skip, limit: given.unwrap_or(limit), values, pattern, now })
 }
 
 /// `OM.RANGE key (min max | PREFIX prefix) [BYLEX] [REV] [LIMIT [offset] count] [MATCH pattern] [WITHVALUES]`: fields in order, with
@@ -40,8 +41,11 @@ pub fn wanted(map: Map<'_>, span: Span<'_>, options: Options, limit: usize) -> O
 pub fn range(call: &Call<'_>) -> Done {
     let span = Span::of(call.argument(2), call.argument(3))?;
     let options = options(&call.arguments(4), &["BYLEX", "REV", "LIMIT", "MATCH", "WITHVALUES"])?;
-    let found = call.read()?.and_then(|map| Some((map, wanted(map, span, options, LIMIT)?)));
-    let Some((map, mut wanted)) = found else {
+    let Some(map) = call.read()? else {
+        call.reply.array(0);
+        return Ok(());
+    };
+    let Some(mut wanted) = wanted(map, span, options, LIMIT, call.now_of(map)?) else {
         call.reply.array(0);
         return Ok(());
     };
@@ -58,19 +62,18 @@ pub fn range(call: &Call<'_>) -> Done {
 /// Fields that a command counts itself, before it leaves the rest to a thread.
 const COUNTED: u64 = 10_000;
 
-/// Replies how many items of a large map there are within bounds. `ended` gets to know it.
+/// Replies how many items of a large map there are within bounds. `ended` gets to know how many are stored, expired ones included.
 pub fn reply_count(
     call: &Call<'_>,
     bounds: &Bounds,
     pattern: Option<Pattern>,
+    now: u64,
     ended: impl FnOnce(u64) + Send + 'static,
 ) -> Done {
     let (mut count, mut looked_at, mut last) = (0u64, 0, None);
-    let matches = |key: &[u8], pattern: &Option<Pattern>| {
-        pattern.as_ref().is_none_or(|pattern| pattern.matches(&key[ID_BYTES..]))
-    };
+    let matches = move |key: &[u8]| pattern.as_ref().is_none_or(|pattern| pattern.matches(&key[ID_BYTES..]));
     call.store.items().for_each_in(borrowed(bounds), |key, _| {
-        count += u64::from(matches(key, &pattern));
+        count += u64::from(matches(key));
         looked_at += 1;
         if looked_at < COUNTED {
             return ControlFlow::Continue(());
@@ -80,34 +83,62 @@ pub fn reply_count(
     })?;
     let Some(last) = last else {
         ended(count);
-        call.reply.number(count as i64);
+        call.reply.number((count - call.store.over_within(bounds, now, matches)?) as i64);
         return Ok(());
     };
-    let bounds = (Bound::Excluded(last), bounds.1.clone());
+    let (bounds, rest) = (bounds.clone(), (Bound::Excluded(last), bounds.1.clone()));
     aside::run(
         call,
         Box::new(move |reply, source, gone| {
-            let mut count = count;
-            for item in source.range(&bounds) {
-                match item {
-                    Ok((key, _)) => count += u64::from(matches(&key, &pattern)),
-                    Err(error) => return reply.error(&format!("ERR the range cannot be read: {error}")),
+            let counted = count_rest(source, &rest, &matches, gone)
+                .and_then(|rest| Ok((count + rest, over_within(source, &bounds, now, &matches)?)));
+            match counted {
+                _ if gone.load(Ordering::Relaxed) => {}
+                Ok((count, over)) => {
+                    ended(count);
+                    reply.number((count - over) as i64);
                 }
-                if gone.load(Ordering::Relaxed) {
-                    return;
-                }
+                Err(error) => reply.error(&format!("ERR the range cannot be read: {error}")),
             }
-            ended(count);
-            reply.number(count as i64);
         }),
     );
     Ok(())
 }
 
+/// Returns how many items are stored within bounds and match, unless the client is gone.
+fn count_rest(
+    source: &Source,
+    bounds: &Bounds,
+    matches: impl Fn(&[u8]) -> bool,
+    gone: &AtomicBool,
+) -> Read<u64> {
+    let mut count = 0;
+    for item in source.range(bounds, NO_TIME) {
+        count += u64::from(matches(&item?.0));
+        if gone.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    Ok(count)
+}
+
+/// Returns how many of them have expired.
+fn over_within(source: &Source, bounds: &Bounds, now: u64, matches: impl Fn(&[u8]) -> bool) -> Read<u64> {
+    let mut over = 0;
+    if now != NO_TIME {
+        for time in source.times(bounds) {
+            let (key, time) = time?;
+            over += u64::from(is_over(&time, now) && matches(&key));
+        }
+    }
+    Ok(over)
+}
+
 /// Replies how many fields of a map are within bounds.
 fn count_within(call: &Call<'_>, map: Map<'_>, bounds: &Bounds, pattern: Option<Pattern>) -> Done {
+    let now = call.now_of(map)?;
     if let Map::Large(_) = map {
-        return reply_count(call, bounds, pattern, |_| {});
+        return reply_count(call, bounds, pattern, now, |_| {});
     }
     let mut all = Wanted {
         bounds: bounds.clone(),
@@ -116,6 +147,7 @@ fn count_within(call: &Call<'_>, map: Map<'_>, bounds: &Bounds, pattern: Option<
         limit: usize::MAX,
         values: false,
         pattern,
+        now,
     };
     call.reply.number(all.all(call.store, map)?.len() as i64);
     Ok(())
@@ -125,7 +157,7 @@ fn count_within(call: &Call<'_>, map: Map<'_>, bounds: &Bounds, pattern: Option<
 pub fn count(call: &Call<'_>) -> Done {
     let span = Span::of(call.argument(2), call.argument(3))?;
     let options = options(&call.arguments(4), &["BYLEX", "MATCH"])?;
-    let found = call.read()?.and_then(|map| Some((map, wanted(map, span, options, usize::MAX)?)));
+    let found = call.read()?.and_then(|map| Some((map, wanted(map, span, options, usize::MAX, NO_TIME)?)));
     match found {
         None => call.reply.number(0),
         Some((map, wanted)) => count_within(call, map, &wanted.bounds, wanted.pattern)?,
@@ -143,7 +175,7 @@ pub fn rank(call: &Call<'_>) -> Done {
     };
     check_field(field)?;
     let map = match call.read()? {
-        Some(map) if call.store.value(map, field)?.is_some() => map,
+        Some(map) if call.store.value(map, field, call.now_of(map)?)?.is_some() => map,
         _ => {
             call.reply.null();
             return Ok(());
@@ -167,7 +199,7 @@ pub fn delrange(call: &Call<'_>) -> Done {
     let span = Span::of(call.argument(2), call.argument(3))?;
     let options = options(&call.arguments(4), &["BYLEX", "LIMIT", "MATCH"])?;
     let target = call.write()?;
-    let found = target.map.and_then(|map| Some((map, wanted(map, span, options, usize::MAX)?)));
+    let found = target.map.and_then(|map| Some((map, wanted(map, span, options, usize::MAX, target.now)?)));
     let Some((map, mut wanted)) = found else {
         call.reply.number(0);
         return Ok(());
@@ -186,7 +218,11 @@ pub fn delrange(call: &Call<'_>) -> Done {
         wanted = whole;
     }
     let items = wanted.all(call.store, map)?;
-    remove(call, &target, &items, c"om.delrange")?;
+    if !items.is_empty() {
+        let fields: Vec<&[u8]> = items.iter().map(|(key, _)| &key[ID_BYTES..]).collect();
+        target.remove(call.store, &fields)?;
+        tell_removed(call, &target, &fields, c"om.delrange");
+    }
     call.reply.number(items.len() as i64);
     Ok(())
 }
@@ -194,23 +230,17 @@ pub fn delrange(call: &Call<'_>) -> Done {
 fn remove_found(call: &Call<'_>, target: &Target<'_>, found: &Found) -> Done {
     let fields = found.fields();
     if !fields.is_empty() {
-        target.remove(call.store, &fields)?;
-        call.changed(c"OM.DEL", &fields, c"om.delrange");
-        call.drop_if_empty(target);
+        target.remove_row(call.store, &fields)?;
+        tell_removed(call, target, &fields, c"om.delrange");
     }
     call.reply.number(fields.len() as i64);
     Ok(())
 }
 
-fn remove(call: &Call<'_>, target: &Target<'_>, items: &[Item], event: &std::ffi::CStr) -> Done {
-    if items.is_empty() {
-        return Ok(());
-    }
-    let fields: Vec<&[u8]> = items.iter().map(|(key, _)| &key[ID_BYTES..]).collect();
-    target.remove(call.store, &fields)?;
-    call.changed(c"OM.DEL", &fields, event);
+/// Tells of fields that were removed, and removes a key without fields.
+fn tell_removed(call: &Call<'_>, target: &Target<'_>, fields: &[&[u8]], event: &std::ffi::CStr) {
+    call.changed(c"OM.DEL", fields, event);
     call.drop_if_empty(target);
-    Ok(())
 }
 
 /// `OM.POPMIN key [n]`: the first fields, each with its value, which are removed.
@@ -235,7 +265,8 @@ fn pop(call: &Call<'_>, backward: bool, event: &'static std::ffi::CStr) -> Done 
     let target = call.write()?;
     if let (Some(Map::Large(large)), true) = (target.map, count > COUNT_MAX) {
         let bounds = all_of(large.id());
-        let wanted = Wanted { bounds, backward, skip: 0, limit: count, values: true, pattern: None };
+        let wanted =
+            Wanted { bounds, backward, skip: 0, limit: count, values: true, pattern: None, now: target.now };
         if large.len().is_none_or(|len| len > COUNT_MAX as u64)
             && long::remove(call, &target, large, wanted, Replies::Items, event)
         {
@@ -259,11 +290,15 @@ pub fn pop_from(
     backward: bool,
     event: &std::ffi::CStr,
 ) -> Result<Vec<Item>, Refusal> {
-    let range = call.store.all(map);
+    let range = call.store.range(map, &all_of(map.id()), target.now);
     let items: Read<Vec<Item>> =
         if backward { range.rev().take(count).collect() } else { range.take(count).collect() };
     let items = items?;
-    remove(call, target, &items, event)?;
+    if !items.is_empty() {
+        let fields: Vec<&[u8]> = items.iter().map(|(key, _)| &key[ID_BYTES..]).collect();
+        target.remove_row(call.store, &fields)?;
+        tell_removed(call, target, &fields, event);
+    }
     Ok(items)
 }
 
@@ -283,9 +318,12 @@ pub fn scan(call: &Call<'_>) -> Done {
         None => Some((map, bounds)),
         Some(pattern) => Some((map, narrowed(bounds, map.id(), pattern)?)),
     });
-    let mut items: Vec<Item> = found.map_or_else(
+    let mut items: Vec<Item> = found.map_or_else::<Result<_, Refusal>, _, _>(
         || Ok(Vec::new()),
-        |(map, bounds)| call.store.range(map, &bounds).take(count.saturating_add(1)).collect::<Read<_>>(),
+        |(map, bounds)| {
+            let items = call.store.range(map, &bounds, call.now_of(map)?);
+            Ok(items.take(count.saturating_add(1)).collect::<Read<_>>()?)
+        },
     )?;
     let more = items.len() > count;
     items.truncate(count);

@@ -12,7 +12,7 @@ pub fn get(call: &Call<'_>) -> Done {
         call.reply.null();
         return Ok(());
     };
-    let value = call.store.value(map, call.argument(2))?;
+    let value = call.store.value(map, call.argument(2), call.now_of(map)?)?;
     call.reply.maybe(value.as_deref());
     Ok(())
 }
@@ -23,7 +23,7 @@ pub fn mget(call: &Call<'_>) -> Done {
     fields.iter().try_for_each(|field| check_field(field))?;
     let mut found = vec![None; fields.len()];
     if let Some(map) = call.read()? {
-        found = call.store.values(map, &fields)?;
+        found = call.store.values(map, &fields, call.now_of(map)?)?;
     }
     call.reply.array(found.len());
     found.iter().for_each(|value| call.reply.maybe(value.as_deref()));
@@ -33,8 +33,11 @@ pub fn mget(call: &Call<'_>) -> Done {
 /// `OM.EXISTS key field`: 1 or 0.
 pub fn exists(call: &Call<'_>) -> Done {
     check_field(call.argument(2))?;
-    let value = call.read()?.map_or(Ok(None), |map| call.store.value(map, call.argument(2)))?;
-    call.reply.number(i64::from(value.is_some()));
+    let is_there = match call.read()? {
+        Some(map) => call.store.value(map, call.argument(2), call.now_of(map)?)?.is_some(),
+        None => false,
+    };
+    call.reply.number(i64::from(is_there));
     Ok(())
 }
 
@@ -42,9 +45,9 @@ pub fn exists(call: &Call<'_>) -> Done {
 pub fn len(call: &Call<'_>) -> Done {
     match call.read()? {
         None => call.reply.number(0),
-        Some(Map::Large(large)) if call.known_len(large).is_none() => {
-            let counting = large.count();
-            return reply_count(call, &all_of(large.id()), None, move |len| counting.end(len));
+        Some(map @ Map::Large(large)) if call.known_len(large).is_none() => {
+            let (counting, now) = (large.count(), call.now_of(map)?);
+            return reply_count(call, &all_of(large.id()), None, now, move |len| counting.end(len));
         }
         Some(map) => call.reply.number(call.len(map)? as i64),
     }

@@ -57,7 +57,11 @@ pub fn repair(call: &Call<'_>) -> Done {
     let items = call.store.readable(map)?;
     let fields: Vec<Change<'_>> =
         items.iter().map(|(key, value)| (&key[ID_BYTES..], Some(value.as_slice()))).collect();
-    call.rebuild(&fields)?;
+    let times = match map {
+        Map::Large(large) => call.store.times_of(large, &fields)?,
+        _ => Vec::new(),
+    };
+    call.rebuild(&fields, &times)?;
     warn(&format!("OM.REPAIR: a map of {} readable fields replaces a damaged one: {wrong}", fields.len()));
     call.reply.array(2);
     call.reply.number(fields.len() as i64);
@@ -71,7 +75,9 @@ pub fn check(call: &Call<'_>) -> Done {
     // A tree that another thread changes meanwhile would contradict itself.
     let issues: Vec<String> = call.store.without_sweeping(|| {
         let of_trees = trees.iter().flat_map(|tree| tree.check()).chain(call.store.small().check());
-        let issues = call.store.pool().check().into_iter().chain(of_trees);
+        let of_times = call.store.expiries().map(|tree| tree.entries().check());
+        let issues =
+            call.store.pool().check().into_iter().chain(of_trees).chain(of_times.into_iter().flatten());
         issues.map(|issue| format!("{}: {}", issue.location, issue.what)).collect()
     });
     call.reply.array(issues.len());
@@ -118,6 +124,7 @@ unsafe extern "C" fn report(info: *mut raw::RedisModuleInfoCtx, for_crash: c_int
     number(c"maps", map::in_keys());
     number(c"small_maps", store.small().len().unwrap_or(0));
     number(c"fields", store.fields().unwrap_or(0));
+    number(c"expiring_fields", store.expiries().map_or(0, |tree| tree.len().unwrap_or(0)));
     number(c"maps_to_free", store.garbage_len() as u64);
     number(c"reserve", u64::from(store.has_reserve()));
     number(c"evictable", u64::from(eviction::is_possible()));

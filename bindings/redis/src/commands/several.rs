@@ -4,38 +4,59 @@ use std::collections::BTreeMap;
 
 use super::range::wanted;
 use super::span::{Span, options};
-use super::{Call, Done};
-use crate::store::{Change, ID_BYTES, Item};
+use super::{Call, Done, Refusal};
+use crate::map::Map;
+use crate::store::{Change, ID_BYTES, Item, NO_TIME, Time, all_of};
 
 /// `OM.RANGESTORE destination source (min max | PREFIX prefix) [BYLEX] [REV] [LIMIT [offset] count] [MATCH pattern]`: how many fields the
-/// destination has then, in place of whatever it had. Without a field it is no key.
+/// destination has then, in place of whatever it had. They keep their times. Without a field it is no key.
 pub fn rangestore(call: &Call<'_>) -> Done {
     let span = Span::of(call.argument(3), call.argument(4))?;
     let options = options(&call.arguments(5), &["BYLEX", "REV", "LIMIT", "MATCH"])?;
-    let found = call.read_at(2)?.and_then(|map| Some((map, wanted(map, span, options, usize::MAX)?)));
-    let items = match found {
-        None => Vec::new(),
-        Some((map, mut wanted)) => wanted.all(call.store, map)?,
-    };
+    let (mut items, mut source) = (Vec::new(), None);
+    if let Some(map) = call.read_at(2)? {
+        source = Some(map);
+        if let Some(mut wanted) = wanted(map, span, options, usize::MAX, call.now_of(map)?) {
+            items = wanted.all(call.store, map)?;
+        }
+    }
     let changes: Vec<Change<'_>> =
         items.iter().map(|(key, value)| (&key[ID_BYTES..], Some(value.as_slice()))).collect();
-    call.replace(1, &changes, c"om.rangestore")?;
+    let times = source.map_or(Ok(Vec::new()), |map| times_of(call, map, &changes))?;
+    let depends_on_time = source.map_or(Ok(false), |map| call.now_of(map).map(|now| now != NO_TIME))?;
+    call.replace(&changes, &times, depends_on_time, c"om.rangestore")?;
     call.reply.number(changes.len() as i64);
     Ok(())
 }
 
-/// `OM.MERGE destination source [source …]`: how many fields of the destination are new. It gets all fields of the sources; of values
-/// of one field the last source's stays.
+/// Returns when fields of a map expire: those that have a time.
+fn times_of<'a>(call: &Call<'_>, map: Map<'_>, fields: &[Change<'a>]) -> Result<Vec<Time<'a>>, Refusal> {
+    match map {
+        Map::Large(large) if call.store.has_times(large)? => Ok(call.store.times_of(large, fields)?),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// `OM.MERGE destination source [source …]`: how many fields of the destination are new. It gets all fields of the sources, with their
+/// times; of one field the last source's value and time stay.
 pub fn merge(call: &Call<'_>) -> Done {
-    let mut items: Vec<Vec<Item>> = Vec::new();
+    let (mut sources, mut depends_on_time) = (Vec::new(), false);
     for at in 2..call.len_of_arguments() {
         if let Some(map) = call.read_at(at)? {
-            items.push(call.store.all(map).collect::<Result<_, _>>()?);
+            let now = call.now_of(map)?;
+            depends_on_time |= now != NO_TIME;
+            let items = call.store.range(map, &all_of(map.id()), now).collect::<Result<Vec<Item>, _>>()?;
+            sources.push((map, items));
         }
     }
-    let items = items.iter().flatten();
-    let fields: BTreeMap<&[u8], &[u8]> =
-        items.map(|(key, value)| (&key[ID_BYTES..], value.as_slice())).collect();
+    let (mut fields, mut times) = (BTreeMap::new(), BTreeMap::new());
+    for (map, items) in &sources {
+        let written: Vec<Change<'_>> =
+            items.iter().map(|(key, value)| (&key[ID_BYTES..], Some(value.as_slice()))).collect();
+        written.iter().for_each(|(field, _)| _ = times.remove(field));
+        times.extend(times_of(call, *map, &written)?);
+        fields.extend(written.into_iter().map(|(field, value)| (field, value.unwrap_or_default())));
+    }
     let target = call.write()?;
     if fields.is_empty() {
         call.reply.number(0);
@@ -44,11 +65,16 @@ pub fn merge(call: &Call<'_>) -> Done {
     let names: Vec<&[u8]> = fields.keys().copied().collect();
     let there = match target.map {
         None => 0,
-        Some(map) => call.store.has(map, &names)?.iter().filter(|there| **there).count(),
+        Some(map) => call.store.has(map, &names, target.now)?.iter().filter(|there| **there).count(),
     };
-    let new = fields.len() - there;
-    target.set(call.store, &fields, new as u64)?;
-    call.changed_as_sent(c"OM.MERGE", call.arguments(1).len(), c"om.merge");
+    let (new, times) = (fields.len() - there, times.into_iter().collect::<Vec<Time<'_>>>());
+    target.set(call.store, &fields, &times, new as u64)?;
+    if depends_on_time {
+        let written: Vec<Change<'_>> = fields.iter().map(|(field, value)| (*field, Some(*value))).collect();
+        call.changed_to(&written, &times, c"om.merge");
+    } else {
+        call.changed_as_sent(c"OM.MERGE", call.arguments(1).len(), c"om.merge");
+    }
     call.reply.number(new as i64);
     Ok(())
 }

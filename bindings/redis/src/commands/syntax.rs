@@ -15,6 +15,8 @@ use crate::server::raw;
 enum Kind {
     Key,
     Integer,
+    /// A time since 1970.
+    UnixTime,
     Double,
     Pattern,
     String,
@@ -109,7 +111,8 @@ impl Argument {
         let kind = match word {
             _ if is_token => Kind::Token,
             "key" | "destination" | "source" => Kind::Key,
-            "count" | "offset" | "number" => Kind::Integer,
+            "count" | "offset" | "number" | "numfields" | "seconds" | "milliseconds" => Kind::Integer,
+            "unix-time-seconds" | "unix-time-milliseconds" => Kind::UnixTime,
             "timeout" => Kind::Double,
             "pattern" => Kind::Pattern,
             _ => Kind::String,
@@ -140,6 +143,7 @@ impl Argument {
         match self.kind {
             Kind::Key => "key",
             Kind::Integer => "integer",
+            Kind::UnixTime => "unix-time",
             Kind::Double => "double",
             Kind::Pattern => "pattern",
             Kind::String => "string",
@@ -215,6 +219,7 @@ impl Described {
         one.type_ = match argument.kind {
             Kind::Key => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY,
             Kind::Integer => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
+            Kind::UnixTime => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_UNIX_TIME,
             Kind::Double => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_DOUBLE,
             Kind::Pattern => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PATTERN,
             Kind::String => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
@@ -271,6 +276,10 @@ mod tests {
             ("key... timeout", "key* double"),
             ("[LIMIT [offset] count]", "LIMIT:block(integer? integer)?"),
             ("[MATCH pattern] [COUNT count]", "MATCH:pattern? COUNT:integer?"),
+            (
+                "key unix-time-seconds [NX|XX] (FIELDS numfields field...)",
+                "key unix-time oneof(NX:pure-token XX:pure-token)? FIELDS:block(integer string*)",
+            ),
             ("(min max|PREFIX prefix)", "oneof(block(string string) PREFIX:string)"),
             (
                 "(expected new|(IF value|IFABSENT) (SET value|DEL))",

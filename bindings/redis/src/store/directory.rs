@@ -268,6 +268,17 @@ impl Store {
         Ok(())
     }
 
+    /// Returns the database and the Redis key of a large map, if a key has it.
+    pub fn key_of_large(&self, id: u64) -> Result<Option<(i32, Vec<u8>)>> {
+        for (space, db) in self.dbs() {
+            if let Some(entry) = self.directory.get(&place(space, id))? {
+                let (_, name) = entry_of(&entry).ok_or_else(|| damaged("a short entry"))?;
+                return Ok(Some((db, name.to_vec())));
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns the Redis key of a map as the pool has it.
     pub(super) fn name_of(&self, place: Place) -> Option<Vec<u8>> {
         match place.small() {

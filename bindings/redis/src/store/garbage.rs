@@ -135,11 +135,12 @@ impl Store {
         for key in &keys {
             self.items.remove(key)?;
         }
-        let is_gone = keys.len() < items_max;
+        let items = keys.len() + self.remove_times(&all_of(id), items_max - keys.len())?;
+        let is_gone = items < items_max;
         if is_gone {
             self.meta.remove(&Note::Unattached(id).key())?;
         }
-        Ok(Swept { items: keys.len(), is_gone })
+        Ok(Swept { items, is_gone })
     }
 
     /// Removes some items of a space that no database has, and its note at last.

@@ -19,7 +19,7 @@ use std::time::SystemTime;
 
 use bristlecone::{Batch, Error, Result, VALUE_BYTES_MAX};
 
-use super::{Bytes, Garbage, Store, borrowed, damaged, lock, number};
+use super::{Bytes, Garbage, NO_TIME, Store, borrowed, damaged, expiries, lock, number};
 use crate::server;
 
 /// What all keys of the journal begin with.
@@ -40,6 +40,8 @@ pub enum Of {
     Meta = 2,
     /// `redis.small`, whose keys are words: eight bytes big-endian.
     Small = 3,
+    /// `redis.expiries`, whose values are numbers: eight bytes big-endian.
+    Times = 4,
 }
 
 /// The journal in memory.
@@ -93,6 +95,18 @@ impl Step<'_> {
             Of::Small => self.batch.remove(&self.store.small, word(key)),
             of => self.batch.remove(self.store.tree(of), key),
         };
+    }
+
+    /// Writes when a field expires; [`NO_TIME`]: it does not.
+    pub fn set_time(&mut self, key: &[u8], time: u64) {
+        self.keep(Of::Times, key);
+        match self.store.expiries() {
+            Some(tree) if time != NO_TIME => {
+                _ = self.batch.insert(tree.entries(), key, expiries::entry(time))
+            }
+            Some(tree) => _ = self.batch.remove(tree.entries(), key),
+            None => {}
+        }
     }
 
     /// Writes what a key has into the journal.
@@ -179,13 +193,14 @@ impl Store {
             Of::Items => &self.items,
             Of::Directory => &self.directory,
             Of::Meta => &self.meta,
-            Of::Small => unreachable!("its keys are words"),
+            Of::Small | Of::Times => unreachable!("its keys or its values are numbers"),
         }
     }
 
     fn get_in(&self, of: Of, key: &[u8]) -> Result<Option<Vec<u8>>> {
         match of {
             Of::Small => self.small.get(word(key)),
+            Of::Times => self.time_at(key).map(|time| time.map(|time| time.to_be_bytes().to_vec())),
             of => self.tree(of).get(key),
         }
     }
@@ -194,6 +209,7 @@ impl Store {
         match (of, value) {
             (Of::Small, Some(value)) => self.small.upsert(word(key), value),
             (Of::Small, None) => self.small.remove(word(key)).map(drop),
+            (Of::Times, value) => self.set_time_at(key, value.map_or(Ok(NO_TIME), number)?),
             (of, Some(value)) => self.tree(of).upsert(key, value),
             (of, None) => self.tree(of).remove(key).map(drop),
         }
@@ -391,6 +407,7 @@ impl Store {
             1 => Of::Directory,
             2 => Of::Meta,
             3 if change.key.len() == 8 => Of::Small,
+            4 => Of::Times,
             _ => return Err(short()),
         };
         if change.old_bytes == ABSENT {
@@ -431,7 +448,9 @@ mod tests {
         store.fill(id, &[(b"a", b"0"), (b"b", b"0")]).unwrap();
         let large = Large::new(id, None);
         store.attach(Map::Large(&large), 0, super::super::FOREVER, b"map").unwrap();
-        let Owned::Small(small) = store.create(0, b"small", &[(b"n", Some(b"0"))]).unwrap() else { panic!() };
+        let Owned::Small(small) = store.create(0, b"small", &[(b"n", Some(b"0"))], &[]).unwrap() else {
+            panic!()
+        };
         let key = |field: &str| super::super::item_key(id, field.as_bytes());
         let small_value =
             |n: u64| store.small_value(b"small", &[(b"n", Some(n.to_string().as_bytes()))]).unwrap();
@@ -459,8 +478,8 @@ mod tests {
         assert!(!store.find_journal().unwrap());
         std::fs::remove_file(&path).unwrap();
         let of_large =
-            ["a", "b", "c"].map(|field| store.value(Map::Large(&large), field.as_bytes()).unwrap());
-        [of_large.as_slice(), &[store.value(Map::Small(small), b"n").unwrap()]].concat()
+            ["a", "b", "c"].map(|field| store.value(Map::Large(&large), field.as_bytes(), NO_TIME).unwrap());
+        [of_large.as_slice(), &[store.value(Map::Small(small), b"n", NO_TIME).unwrap()]].concat()
     }
 
     #[test]

@@ -238,10 +238,14 @@ impl Store {
                 self.items.remove(key)?;
             }
             if keys.len() < SLICE {
-                return Ok(());
+                break;
             }
             std::thread::yield_now();
         }
+        while self.remove_times(bounds, SLICE)? == SLICE {
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 
     /// Copies what a copy has not copied yet. For a thread. It waits for room.
@@ -266,6 +270,8 @@ impl Store {
     }
 
     fn copy_between(&self, from: u64, to: u64) -> Result<()> {
+        // No field is there without its time.
+        self.copy_times(from, to)?;
         let mut rest = all_of(from);
         // Items are copied in their order.
         if let Some(last) = self.items_of(to).next_back() {

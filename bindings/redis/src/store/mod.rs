@@ -1,4 +1,4 @@
-//! Where the maps are: four trees of one pool, and what a crash may find there.
+//! Where the maps are: trees of one pool, and what a crash may find there.
 //!
 //! | tree | key | value |
 //! |---|---|---|
@@ -6,6 +6,7 @@
 //! | `redis.directory` | space, map id | time to live, Redis key |
 //! | `redis.small` | space and map id in one word | all of a small map: see [`small`] |
 //! | `redis.meta` | see [`Note`] | |
+//! | `redis.expiries` | map id, field | when the field expires: see [`expiries`] |
 //!
 //! Beside them `redis.reserve` keeps room: see [`reserve`]. How changes of a group are undone after a crash: see [`journal`].
 //!
@@ -17,6 +18,7 @@
 
 mod cover;
 mod directory;
+mod expiries;
 mod garbage;
 mod journal;
 mod long;
@@ -36,6 +38,8 @@ use bristlecone::{Error, Pool, Result, Tree};
 use cover::Covered;
 pub use directory::Place;
 use directory::{entry_value, place};
+use expiries::Times;
+pub use expiries::{Entry as TimeEntry, Expiries, Live, NO_TIME, Time, as_item, is_over};
 pub use garbage::Garbage;
 use journal::{Journal, Of, Step};
 pub use long::{Job, Task, Unfinished};
@@ -117,6 +121,7 @@ pub struct Store {
     /// Fields of small maps, those of maps that no key has any more included.
     small_fields: AtomicI64,
     meta: Bytes,
+    times: Times,
     next_id: AtomicU64,
     spaces: Mutex<Spaces>,
     garbage: Mutex<Vec<Garbage>>,
@@ -233,14 +238,39 @@ impl Store {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Changes fields of a large map: all of them or, after `Err`, none.
-    pub fn apply(&self, id: u64, changes: &[Change<'_>]) -> Result<()> {
+    /// Changes fields of a large map, which lose their times, and writes times of its fields: all of that or, after `Err`, nothing.
+    pub fn apply(&self, large: &Large, changes: &[Change<'_>], times: &[Time<'_>]) -> Result<()> {
         self.settle()?;
+        self.begin_times(times)?;
+        let (id, losing) = (large.id(), self.losing(large, changes, times)?);
+        let has_times = !losing.is_empty() || !times.is_empty();
         self.with_room(|| match changes {
-            [] => Ok(()),
-            [change] if !self.has_journal(false) => self.change_alone(id, change),
-            many => self.in_one_step(false, |step| change(step, id, many)),
-        })
+            [] if !has_times => Ok(()),
+            [change] if !has_times && !self.has_journal(false) => self.change_alone(id, change),
+            many => self.in_one_step(false, |step| {
+                change(step, id, many);
+                expiries::change(step, id, &losing, times);
+            }),
+        })?;
+        self.note_times(Some(large), times);
+        Ok(())
+    }
+
+    /// Removes fields of a large map between which it has no other, all of them or, after `Err`, none. One commit does that for any
+    /// number, and takes the same little room.
+    pub fn take_row(&self, large: &Large, fields: &[&[u8]]) -> Result<()> {
+        let ends = fields.iter().min().zip(fields.iter().max());
+        match ends {
+            Some((first, last)) if first != last && !self.has_journal(false) && !self.has_times(large)? => {
+                self.settle()?;
+                let [first, last] = [first, last].map(|field| item_key(large.id(), field));
+                self.items.remove_range((Bound::Included(&first[..]), Bound::Included(&last[..]))).map(drop)
+            }
+            _ => {
+                let changes: Vec<Change<'_>> = fields.iter().map(|field| (*field, None)).collect();
+                self.apply(large, &changes, &[])
+            }
+        }
     }
 
     /// Writes fields of a map that no key has yet.
@@ -262,10 +292,13 @@ impl Store {
         }
     }
 
-    /// Writes a field of a large map. Returns whether it is new.
-    pub fn put(&self, id: u64, field: &[u8], value: &[u8]) -> Result<bool> {
+    /// Writes a field of a large map, which loses its time. Returns whether it is new.
+    pub fn put(&self, large: &Large, field: &[u8], value: &[u8]) -> Result<bool> {
+        if self.time_of(large, field)?.is_some() {
+            return self.apply(large, &[(field, Some(value))], &[]).map(|()| false);
+        }
         self.settle()?;
-        let key = item_key(id, field);
+        let key = item_key(large.id(), field);
         if self.has_journal(false) {
             let old = self.items.get(&key)?;
             self.with_room(|| self.replace(Of::Items, &key, old.clone(), Some(value)))?;
@@ -275,9 +308,12 @@ impl Store {
     }
 
     /// Removes a field of a large map. Returns whether it was there.
-    pub fn take(&self, id: u64, field: &[u8]) -> Result<bool> {
+    pub fn take(&self, large: &Large, field: &[u8]) -> Result<bool> {
+        if self.time_of(large, field)?.is_some() {
+            return self.apply(large, &[(field, None)], &[]).map(|()| true);
+        }
         self.settle()?;
-        let key = item_key(id, field);
+        let key = item_key(large.id(), field);
         if self.has_journal(false) {
             let old = self.items.get(&key)?;
             let is_there = old.is_some();
@@ -287,11 +323,13 @@ impl Store {
         Ok(self.items.remove(&key)?.is_some())
     }
 
-    /// Creates a map with its first fields under a Redis key, in one step.
-    pub fn create(&self, db: i32, name: &[u8], changes: &[Change<'_>]) -> Result<Owned> {
+    /// Creates a map with its first fields, and times of some of them, under a Redis key, in one step.
+    pub fn create(&self, db: i32, name: &[u8], changes: &[Change<'_>], times: &[Time<'_>]) -> Result<Owned> {
         self.help(changes.len());
+        self.begin_times(times)?;
         let (space, id) = (self.with_room(|| self.space_of(db))?, self.new_id());
-        if let (Some(small), Some(value)) = (Small::new(space, id), self.small_value(name, changes)) {
+        let small_value = if times.is_empty() { self.small_value(name, changes) } else { None };
+        if let (Some(small), Some(value)) = (Small::new(space, id), small_value) {
             self.with_room(|| self.write_small(self.was_freed(name), small, &value))?;
             self.small_fields.fetch_add(small::len_of(&value), Ordering::Relaxed);
             return Ok(Owned::Small(small));
@@ -300,10 +338,13 @@ impl Store {
             self.commit(self.was_freed(name), |step| {
                 step.insert(Of::Directory, &place(space, id), &entry_value(FOREVER, name));
                 change(step, id, changes);
+                expiries::change(step, id, &[], times);
             })
         })?;
         let large = Large::new(id, Some(space));
         large.set_len(changes.len() as u64);
+        large.set_earliest(u64::MAX);
+        self.note_times(Some(&large), times);
         Ok(Owned::Large(Box::new(large)))
     }
 
@@ -313,11 +354,12 @@ impl Store {
         db: i32,
         name: &[u8],
         changes: &[Change<'_>],
+        times: &[Time<'_>],
         old: Option<Map<'_>>,
     ) -> Result<Owned> {
         let old = old.and_then(Place::of);
         lock(&self.detached).extend(old);
-        let created = self.create(db, name, changes);
+        let created = self.create(db, name, changes, times);
         if created.is_err() {
             // Nothing has changed: the key has it still.
             lock(&self.detached).retain(|place| Some(*place) != old);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use bristlecone::{Design, Domain, Error, Key, Pool, Result, Tree, Value};
 
 use super::directory::place;
-use super::{Garbage, ID_BYTES, Note, Spaces, Store, damaged, item_key, lock, number};
+use super::{Garbage, ID_BYTES, Note, Spaces, Store, Times, damaged, item_key, lock, number};
 
 /// The default design of new trees. Its recovery does not grow with the number of items: with
 /// the others a server that comes back looks at every field first.
@@ -40,6 +40,12 @@ fn open_tree<K: Key, V: Value>(pool: &Pool, name: &str, design: Option<Design>) 
     }
 }
 
+/// Returns the design of a tree.
+fn design_of(pool: &Pool, name: &str) -> Result<Design> {
+    let trees = pool.trees()?;
+    trees.iter().find(|tree| tree.spec.name == name).map_or(Ok(DESIGN), |tree| Design::of(&tree.spec))
+}
+
 impl Store {
     /// Opens the pool, or creates it, and finds what an earlier process left to be removed.
     ///
@@ -68,6 +74,7 @@ impl Store {
         let tree = |name: &str| open_tree(pool, name, design);
         let (items, directory, meta) = (tree("redis.items")?, tree("redis.directory")?, tree("redis.meta")?);
         let small = open_tree(pool, "redis.small", design)?;
+        let times = Times::open(pool, design_of(pool, "redis.items")?)?;
         let mut store = Self {
             pool: pool.clone(),
             items,
@@ -75,6 +82,7 @@ impl Store {
             small,
             small_fields: AtomicI64::new(0),
             meta,
+            times,
             next_id: AtomicU64::new(1),
             spaces: Mutex::default(),
             garbage: Mutex::default(),
@@ -116,7 +124,7 @@ impl Store {
             Some(Ok((key, _))) => number(&key[..ID_BYTES.min(key.len())])?,
             _ => 0,
         };
-        last = last.max(self.last_small_id()?);
+        last = last.max(self.last_small_id()?).max(self.last_id_with_times()?);
         for entry in self.directory.range(..) {
             let (key, _) = entry?;
             last = last.max(number(key.get(ID_BYTES..).unwrap_or_default())?);
@@ -281,7 +289,7 @@ mod tests {
     /// Creates a map, which is small or is not. Returns where it is.
     fn create(store: &Store, is_small: bool, db: i32, name: &[u8]) -> Place {
         let value: &[u8] = if is_small { b"value" } else { &[b'v'; 300] };
-        match store.create(db, name, &[(b"field", Some(value))]).unwrap() {
+        match store.create(db, name, &[(b"field", Some(value))], &[]).unwrap() {
             Owned::Small(small) if is_small => small.into(),
             Owned::Large(large) if !is_small => {
                 Place { space: large.space().unwrap(), id: large.id(), is_small }
@@ -325,7 +333,7 @@ mod tests {
         let store = place_of.open();
         let (kept, lost) = (store.begin().unwrap(), store.begin().unwrap());
         for id in [kept, lost] {
-            store.apply(id, &[(b"field", Some(b"value"))]).unwrap();
+            store.fill(id, &[(b"field", b"value")]).unwrap();
         }
         let space = store.space_of(0).unwrap();
         store.directory.upsert(&place(space, kept), &entry_value(5, b"kept")).unwrap();

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use bristlecone::{Error, Range, Result};
 
-use super::{Place, Store, all_of, borrowed, item_key};
+use super::expiries::Entry;
+use super::{Live, NO_TIME, Place, Store, all_of, borrowed, item_key};
 use crate::map::{Map, Owned};
 
 /// Bounds of keys of items.
@@ -13,6 +14,12 @@ pub type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// A field of a map with its value; the field is preceded by the map's id.
 pub type Item = (Vec<u8>, Vec<u8>);
+
+/// Times of fields, in order, from both ends.
+type Times<'t> = Box<dyn DoubleEndedIterator<Item = Result<Entry>> + 't>;
+
+/// Items without those whose times have passed.
+type LiveItems<'t> = Live<Range<'t, Vec<u8>, Vec<u8>>, Times<'t>>;
 
 /// Items of a map, in order, from both ends.
 #[expect(
@@ -24,6 +31,8 @@ pub enum Items<'t> {
     Read(std::vec::IntoIter<Item>),
     /// Those of a large one, which are read as they are asked for.
     Tree(Range<'t, Vec<u8>, Vec<u8>>),
+    /// Those of a large one without those that have expired.
+    Live(Box<LiveItems<'t>>),
     /// They cannot be read.
     Failed(Option<Error>),
 }
@@ -35,6 +44,7 @@ impl Iterator for Items<'_> {
         match self {
             Self::Read(items) => items.next().map(Ok),
             Self::Tree(range) => range.next(),
+            Self::Live(items) => items.next(),
             Self::Failed(error) => error.take().map(Err),
         }
     }
@@ -45,46 +55,61 @@ impl DoubleEndedIterator for Items<'_> {
         match self {
             Self::Read(items) => items.next_back().map(Ok),
             Self::Tree(range) => range.next_back(),
+            Self::Live(items) => items.next_back(),
             Self::Failed(error) => error.take().map(Err),
         }
     }
 }
 
 impl Store {
-    /// Returns the value of a field.
-    pub fn value(&self, map: Map<'_>, field: &[u8]) -> Result<Option<Vec<u8>>> {
+    /// Returns the value of a field, unless it has expired.
+    pub fn value(&self, map: Map<'_>, field: &[u8], now: u64) -> Result<Option<Vec<u8>>> {
         match map {
             Map::Placeholder => Ok(None),
             Map::Small(small) => self.with_small(small, |entry| entry.value(field).map(<[u8]>::to_vec)),
-            Map::Large(large) => self.items.get(&item_key(large.id(), field)),
+            Map::Large(large) => {
+                let key = item_key(large.id(), field);
+                let is_over = now != NO_TIME && self.time_at(&key)?.is_some_and(|time| time <= now);
+                if is_over { Ok(None) } else { self.items.get(&key) }
+            }
         }
     }
 
-    /// Returns the values of fields.
-    pub fn values(&self, map: Map<'_>, fields: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+    /// Returns the values of fields, unless they have expired.
+    pub fn values(&self, map: Map<'_>, fields: &[&[u8]], now: u64) -> Result<Vec<Option<Vec<u8>>>> {
         match map {
             Map::Small(small) => self.with_small(small, |entry| {
                 fields.iter().map(|field| entry.value(field).map(<[u8]>::to_vec)).collect()
             }),
-            map => fields.iter().map(|field| self.value(map, field)).collect(),
+            map => fields.iter().map(|field| self.value(map, field, now)).collect(),
         }
     }
 
     /// Returns which of the fields a map has.
-    pub fn has(&self, map: Map<'_>, fields: &[&[u8]]) -> Result<Vec<bool>> {
-        Ok(self.values(map, fields)?.iter().map(Option::is_some).collect())
+    pub fn has(&self, map: Map<'_>, fields: &[&[u8]], now: u64) -> Result<Vec<bool>> {
+        Ok(self.values(map, fields, now)?.iter().map(Option::is_some).collect())
     }
 
-    /// Returns the items of a map within bounds, in order, from both ends.
-    pub fn range(&self, map: Map<'_>, bounds: &Bounds) -> Items<'_> {
+    /// Returns the items of a map within bounds that have not expired, in order, from both ends.
+    pub fn range(&self, map: Map<'_>, bounds: &Bounds, now: u64) -> Items<'_> {
         match map {
             Map::Placeholder => Items::Read(Vec::new().into_iter()),
             Map::Small(small) => match self.small_items(small, bounds) {
                 Ok(items) => Items::Read(items.into_iter()),
                 Err(error) => Items::Failed(Some(error)),
             },
-            Map::Large(_) => Items::Tree(self.items.range(borrowed(bounds))),
+            Map::Large(_) => self.large_range(bounds, now),
         }
+    }
+
+    /// Returns the items of large maps within bounds that have not expired.
+    pub fn large_range(&self, bounds: &Bounds, now: u64) -> Items<'_> {
+        let items = self.items.range(borrowed(bounds));
+        if now == NO_TIME {
+            return Items::Tree(items);
+        }
+        let times = Box::new(self.times_within(bounds));
+        Items::Live(Box::new(Live::new(items, times, now)))
     }
 
     /// Returns the items of a map that an entry names.
@@ -100,9 +125,9 @@ impl Store {
         Ok(self.items.len()?.saturating_add_signed(self.small_fields.load(Ordering::Relaxed)))
     }
 
-    /// Returns all items of a map.
+    /// Returns all items of a map as they are stored, expired or not.
     pub fn all(&self, map: Map<'_>) -> Items<'_> {
-        self.range(map, &all_of(map.id()))
+        self.range(map, &all_of(map.id()), NO_TIME)
     }
 
     /// Returns the items of a map that can be read, and whose records are whole.
@@ -126,7 +151,7 @@ impl Store {
         self.items_of(id).next().transpose().map(|item| item.is_some())
     }
 
-    /// Returns how many fields a large map has.
+    /// Returns how many fields a large map has, those that have expired included.
     pub fn count(&self, id: u64) -> Result<u64> {
         self.items.count(borrowed(&all_of(id)))
     }

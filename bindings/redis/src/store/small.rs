@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use bristlecone::{Result, Tree};
 
 use super::read::{Bounds, Item};
-use super::{Change, FOREVER, Of, Store, damaged, item_key};
+use super::{Change, FOREVER, Of, Store, Time, damaged, item_key};
 use crate::map::{Large, Small};
 
 /// The tree of small maps.
@@ -255,10 +255,16 @@ impl Store {
         Ok(Some(copy))
     }
 
-    /// Changes fields of a small map: all of them or, after `Err`, none. Returns how many fields there are more, and the map that
-    /// it has grown to, if it is not small any more.
-    pub fn change_small(&self, small: Small, changes: &[Change<'_>]) -> Result<(i64, Option<Large>)> {
+    /// Changes fields of a small map, and writes times of its fields: all of that or, after `Err`, nothing. Returns how many fields
+    /// there are more, and the map that it has grown to, if it is not small any more. A map with times is none.
+    pub fn change_small(
+        &self,
+        small: Small,
+        changes: &[Change<'_>],
+        times: &[Time<'_>],
+    ) -> Result<(i64, Option<Large>)> {
         self.settle()?;
+        self.begin_times(times)?;
         let old = self.small.get(small.word())?.ok_or_else(|| damaged("a small map is not there"))?;
         let entry = Entry::of(&old)?;
         let mut fields: BTreeMap<&[u8], &[u8]> = entry.fields().collect();
@@ -270,7 +276,8 @@ impl Store {
         }
         let more = fields.len() as i64 - entry.len() as i64;
         let (owner, bytes) = ((entry.expires, entry.name), old.len().max(BYTES));
-        match encode(owner, fields.iter().map(|(field, value)| (*field, *value)), bytes) {
+        let encoded = encode(owner, fields.iter().map(|(field, value)| (*field, *value)), bytes);
+        match encoded.filter(|_| times.is_empty()) {
             Some(new) => {
                 let key = small.word().to_be_bytes();
                 self.with_room(|| self.replace(Of::Small, &key, Some(old.clone()), Some(&new)))?;
@@ -280,21 +287,30 @@ impl Store {
             None => {
                 let items: Vec<Change<'_>> =
                     fields.iter().map(|(field, value)| (*field, Some(*value))).collect();
-                let large = self.with_room(|| self.grow(small, owner, &items))?;
+                let large = self.with_room(|| self.grow(small, owner, &items, times))?;
                 self.small_fields.fetch_sub(entry.len() as i64, Ordering::Relaxed);
                 large.set_len(fields.len() as u64);
+                large.set_earliest(u64::MAX);
+                self.note_times(Some(&large), times);
                 Ok((more, Some(large)))
             }
         }
     }
 
     /// Makes a small map a large one, in one step.
-    fn grow(&self, small: Small, (expires, name): (i64, &[u8]), items: &[Change<'_>]) -> Result<Large> {
+    fn grow(
+        &self,
+        small: Small,
+        (expires, name): (i64, &[u8]),
+        items: &[Change<'_>],
+        times: &[Time<'_>],
+    ) -> Result<Large> {
         let (space, id) = (small.space(), small.id());
         self.in_one_step(false, |step| {
             step.remove(Of::Small, &small.word().to_be_bytes());
             step.insert(Of::Directory, &super::place(space, id), &super::entry_value(expires, name));
             super::change(step, id, items);
+            super::expiries::change(step, id, &[], times);
         })?;
         Ok(Large::new(id, Some(space)))
     }

@@ -7,19 +7,23 @@ use std::time::{Duration, Instant};
 use crate::client::{Client, Reply};
 use crate::server::Server;
 
-/// What a client knows of its map: each pair of fields is written in one step with one value.
+/// What a client knows of its map: each pair of fields is written in one step with one value, and every other one gets a time in
+/// another step.
 struct Ledger {
     key: String,
-    acknowledged: BTreeMap<String, u64>,
+    /// Value and time of each pair.
+    acknowledged: BTreeMap<String, (u64, Option<u64>)>,
     /// A write whose reply did not come.
     open: Option<(String, u64)>,
+    /// A time whose reply did not come.
+    open_time: Option<(String, u64)>,
     sum: i64,
     sum_is_open: bool,
 }
 
 impl Ledger {
     fn new(key: String) -> Self {
-        Self { key, acknowledged: BTreeMap::new(), open: None, sum: 0, sum_is_open: false }
+        Self { key, acknowledged: BTreeMap::new(), open: None, open_time: None, sum: 0, sum_is_open: false }
     }
 
     /// Writes until the connection breaks, and counts what was acknowledged.
@@ -33,9 +37,18 @@ impl Ledger {
             self.open = Some((pair.clone(), value));
             let words = ["OM.SET", &self.key, &left, &text, &right, &text].map(str::as_bytes);
             let Ok(Reply::Number(_)) = client.send(&words) else { return };
-            self.acknowledged.insert(pair, value);
+            self.acknowledged.insert(pair.clone(), (value, None));
             self.open = None;
             acknowledged.fetch_add(1, Ordering::Relaxed);
+            if n % 2 == 1 {
+                let (time, text) = (TIME + value, (TIME + value).to_string());
+                self.open_time = Some((pair.clone(), time));
+                let words =
+                    ["OM.PEXPIREAT", &self.key, &text, "FIELDS", "2", &left, &right].map(str::as_bytes);
+                let Ok(Reply::Array(_)) = client.send(&words) else { return };
+                self.acknowledged.insert(pair, (value, Some(time)));
+                self.open_time = None;
+            }
             self.sum_is_open = true;
             let Ok(Reply::Number(_)) = client.send(&[b"OM.INCRBY", self.key.as_bytes(), b"sum", b"1"]) else {
                 return;
@@ -65,18 +78,55 @@ impl Ledger {
         if let Some((pair, value)) = self.open.take() {
             let text = value.to_string();
             if found.get(&format!("l{pair}")) == Some(&text) {
-                self.acknowledged.insert(pair, value);
+                self.acknowledged.insert(pair, (value, None));
             }
         }
+        let times = times(client, &self.key, found.keys());
+        if let Some((pair, time)) = self.open_time.take()
+            && times.get(&format!("l{pair}")) == Some(&Some(time))
+        {
+            self.acknowledged.entry(pair).and_modify(|known| known.1 = Some(time));
+        }
+        let expected_times: BTreeMap<String, Option<u64>> = self
+            .acknowledged
+            .iter()
+            .flat_map(|(pair, (_, time))| [(format!("l{pair}"), *time), (format!("r{pair}"), *time)])
+            .collect();
+        assert_eq!(times, expected_times);
         let expected: BTreeMap<String, String> = self
             .acknowledged
             .iter()
-            .flat_map(|(pair, value)| {
+            .flat_map(|(pair, (value, _))| {
                 [(format!("l{pair}"), value.to_string()), (format!("r{pair}"), value.to_string())]
             })
             .collect();
         assert_eq!(found, expected);
     }
+}
+
+/// The times of pairs are later than this.
+const TIME: u64 = 4_000_000_000_000;
+
+/// Returns when fields expire.
+fn times<'a>(
+    client: &mut Client,
+    key: &str,
+    fields: impl ExactSizeIterator<Item = &'a String>,
+) -> BTreeMap<String, Option<u64>> {
+    let fields: Vec<&String> = fields.collect();
+    if fields.is_empty() {
+        return BTreeMap::new();
+    }
+    let count = fields.len().to_string();
+    let mut words = ["OM.PEXPIRETIME", key, "FIELDS", &count].map(str::as_bytes).to_vec();
+    words.extend(fields.iter().map(|field| field.as_bytes()));
+    let Reply::Array(times) = client.send(&words).unwrap() else { panic!() };
+    let time = |reply: &Reply| match reply {
+        Reply::Number(-1) => None,
+        Reply::Number(time) => Some(*time as u64),
+        other => panic!("{other:?}"),
+    };
+    fields.into_iter().cloned().zip(times.iter().map(time)).collect()
 }
 
 /// Waits until each count has reached its minimum, so that the kill interrupts work on a machine of any speed.
@@ -111,8 +161,10 @@ fn kill_under_load(arguments: &[&str], rounds: u64) {
         ledgers.iter_mut().for_each(|ledger| ledger.verify(&mut client));
     }
     assert_eq!(server.client().run("OM.CHECK"), "");
-    // Half of what was acknowledged were increments.
+    // Half of what was counted were increments.
     assert!(ledgers.iter().all(|ledger| ledger.sum >= 10 * rounds as i64));
+    let has_times = |ledger: &Ledger| ledger.acknowledged.values().any(|(_, time)| time.is_some());
+    assert!(ledgers.iter().all(has_times));
 }
 
 /// Rounds: a few, or as many as `BRISTLECONE_REDIS_ROUNDS` says.

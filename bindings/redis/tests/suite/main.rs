@@ -5,6 +5,7 @@ mod client;
 mod cluster;
 mod commands;
 mod crashes;
+mod field_expiry;
 mod files;
 mod forks;
 mod keyspace;

@@ -8,16 +8,18 @@ use bristlecone_cli::output::{Output, counted};
 use clap::Args;
 use serde_json::json;
 
+use super::range::RangeArgs;
 use crate::datum::argument;
 use crate::expiry;
 use crate::open::PoolArgs;
 use crate::store;
 
-/// Remove keys
+/// Remove keys, or a range of keys in one step
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   bristlecone del trees.pool ages Methuselah
   bristlecone del trees.pool numbers 1 2 3
+  bristlecone del trees.pool numbers --from 10 --to 20
   bristlecone del trees.pool sessions --expired")]
 pub struct Del {
     #[command(flatten)]
@@ -28,14 +30,17 @@ pub struct Del {
     what: DelArgs,
 }
 
-/// The keys to remove.
+/// The keys to remove, or their range.
 #[derive(Args, Debug)]
 pub struct DelArgs {
     /// The keys; in a tree of kind bytes, write \xNN for bytes that cannot be typed.
-    #[arg(required_unless_present = "expired", value_name = "KEY")]
+    #[arg(required_unless_present_any = ["expired", "from", "to", "prefix"], value_name = "KEY",
+        conflicts_with_all = ["from", "to", "prefix"])]
     keys: Vec<OsString>,
+    #[command(flatten)]
+    range: RangeArgs,
     /// Remove all entries that have expired.
-    #[arg(long, conflicts_with = "keys")]
+    #[arg(long, conflicts_with_all = ["keys", "from", "to", "prefix"])]
     expired: bool,
 }
 
@@ -59,6 +64,10 @@ impl DelArgs {
             removed += u64::from(has_expired);
             !has_expired
         })?;
+        Self::report(removed, output)
+    }
+
+    fn report(removed: u64, output: &mut Output) -> Outcome {
         let text = format!("removed {}", counted(removed, "entry", "entries"));
         output.either(&json!({ "removed": removed, "absent": 0 }), text)
     }
@@ -67,6 +76,10 @@ impl DelArgs {
     pub fn run(&self, tree: &Tree, output: &mut Output) -> Outcome {
         if self.expired {
             return Self::remove_expired(tree, output);
+        }
+        if self.range.is_given() {
+            let removed = tree.remove_range(self.range.bounds(tree.key_kind())?)?;
+            return Self::report(removed, output);
         }
         // Every key is parsed before any is removed: a typing error removes nothing.
         let keys = self.keys.iter().map(|key| argument(tree.key_kind(), key));

@@ -16,6 +16,7 @@ pub mod journal;
 pub mod load;
 pub mod man;
 pub mod put;
+pub mod range;
 pub mod rename;
 pub mod resize;
 pub mod restore;

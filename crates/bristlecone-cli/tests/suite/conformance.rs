@@ -33,6 +33,8 @@ const OPERATIONS: &[&str] = &[
     "prefix",
     "get_many",
     "remove_many",
+    "remove_range",
+    "remove_prefix",
     "changes",
 ];
 
@@ -48,9 +50,15 @@ fn is_possible(case: &Case) -> bool {
             .steps
             .iter()
             .all(|step| step.optional_name("is") != Some("in_use") && !step.is_set("read_only"))
+        && case.steps.iter().all(|step| step.operation() != "remove_range" || has_bounds_of_the_tool(step))
         && !text.contains("\\0")
         && !text.contains("\"datum\"")
         && !text.contains("\"json\"")
+}
+
+/// Returns whether a range includes the first key, and excludes the last one.
+fn has_bounds_of_the_tool(step: &Step) -> bool {
+    !step.is_set("from_excluded") && !step.is_set("end_included")
 }
 
 #[test]
@@ -67,8 +75,7 @@ fn commands_do_what_the_table_says() {
         let domain = if case.has_journal { "journal" } else { "process" };
         session.bench.run(&format!("create @p --size 64M --domain {domain}")).ok();
         for step in &case.steps {
-            // The tool's ranges include the first key, and exclude the last one.
-            if !step.is_set("from_excluded") && !step.is_set("end_included") {
+            if has_bounds_of_the_tool(step) {
                 let kinds = session.kinds(step);
                 let outcome = session.run(step, kinds.as_ref());
                 let kinds = session.kinds(step);
@@ -246,8 +253,35 @@ impl Session {
                 }
                 DONE
             }
+            "remove_range" | "remove_prefix" => self.remove_range(step, name, kinds),
             _ => self.scan(step, name, kinds),
         }
+    }
+
+    /// Returns the options that are the bounds of a step.
+    fn bounds(step: &Step, kinds: &Kinds) -> Vec<String> {
+        let options = [("from", "--from"), ("end", "--to"), ("prefix", "--prefix")];
+        let option = |(argument, option): (&str, &str)| {
+            step.datum(argument, &kinds.0).map(|key| format!("{option}={}", text_of(&key)))
+        };
+        options.into_iter().filter_map(option).collect()
+    }
+
+    fn remove_range(&self, step: &Step, name: &str, kinds: &Kinds) -> Outcome {
+        let bounds = Self::bounds(step, kinds);
+        if bounds.is_empty() {
+            let counted = self.command(&["scan", name, "--count"], &[]).ok();
+            self.command(&["clear", name], &[]).ok();
+            return ("ok", Gives::Count(counted.trim().parse().unwrap()));
+        }
+        let words: Vec<&str> =
+            ["del", name, "--json"].into_iter().chain(bounds.iter().map(String::as_str)).collect();
+        let ran = self.command(&words, &[]);
+        if ran.code != 0 {
+            return outcome_of(&ran);
+        }
+        let line: Value = serde_json::from_str(&ran.stdout).unwrap();
+        ("ok", Gives::Count(line["removed"].as_u64().unwrap()))
     }
 
     fn value(&self, name: &str, key: String, kind: &Kind) -> Outcome {
@@ -261,9 +295,7 @@ impl Session {
 
     fn scan(&self, step: &Step, name: &str, kinds: &Kinds) -> Outcome {
         let mut arguments = vec!["scan".to_owned(), name.to_owned(), "--json".to_owned()];
-        for (argument, option) in [("from", "--from"), ("end", "--to"), ("prefix", "--prefix")] {
-            arguments.extend(step.datum(argument, &kinds.0).map(|key| format!("{option}={}", text_of(&key))));
-        }
+        arguments.extend(Self::bounds(step, kinds));
         arguments.extend(step.is_set("reverse").then(|| "--reverse".to_owned()));
         arguments.extend((step.limit() < usize::MAX).then(|| format!("--limit={}", step.limit())));
         let ran = self.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), &[]);

@@ -79,6 +79,33 @@ fn entries_expire() {
 }
 
 #[test]
+fn a_range_is_removed_in_one_step() {
+    let bench = Bench::new();
+    for design in DESIGNS {
+        let tree = |command: &str| bench.run(&command.replace("@t", design));
+        tree(&format!("create @p --tree @t --design {design} --key str --value u64")).ok();
+        for key in ["a", "ab", "abc", "b", "c", "d", "-x"] {
+            tree(&format!("put @p @t -- {key} 1")).ok();
+        }
+        assert_eq!(tree("del @p @t --prefix ab").ok(), "removed 2 entries\n", "{design}");
+        let removed = tree("del @p @t --from b --to d --json").json();
+        assert_eq!(removed, json!({"removed": 2, "absent": 0}), "{design}");
+        assert_eq!(tree("scan @p @t --keys").ok(), "-x\na\nd\n", "{design}");
+        assert_eq!(tree("del @p @t --to -y").ok(), "removed 1 entry\n", "{design}");
+        assert_eq!(tree("del @p @t --from e").ok(), "removed 0 entries\n", "{design}");
+        for wrong in ["a --from b", "--prefix a --to b", "--expired --from a", "a --prefix b", ""] {
+            tree(&format!("del @p @t {wrong}").trim_end().to_owned()).refused(2, "");
+        }
+        assert_eq!(tree("scan @p @t --keys").ok(), "a\nd\n", "{design}");
+    }
+    bench.run("create @p --tree numbers --key i64 --value u64").ok();
+    bench.run("put @p numbers -- -5 1").ok();
+    bench.run("del @p numbers --prefix 1").refused(2, "--prefix is for keys of kind str and bytes");
+    bench.run("del @p numbers --from x").refused(2, "--from");
+    assert_eq!(bench.run("del @p numbers --from -5").ok(), "removed 1 entry\n");
+}
+
+#[test]
 fn every_kind_holds_its_whole_domain() {
     let bench = Bench::new();
     let long = "x".repeat(4096);

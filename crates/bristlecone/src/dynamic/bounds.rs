@@ -151,6 +151,21 @@ impl Tree {
         }
     }
 
+    /// Atomically removes the items within bounds of this tree; returns the number removed: see
+    /// [`remove_range`](Self::remove_range).
+    ///
+    /// # Errors
+    ///
+    /// The common errors: see [`Tree`]; [`Error::Invalid`] for bounds of a tree with other keys. Nothing has changed after
+    /// any of them.
+    pub fn remove_within(&self, bounds: &Bounds) -> Result<u64> {
+        self.opened_here()?;
+        each!(&self.on, tree => match (placed::<K>(&bounds.from), placed::<K>(&bounds.to)) {
+            (Some(from), Some(to)) => tree.remove_within((from, to)),
+            _ => Err(Error::invalid(OTHER_KEYS)),
+        })
+    }
+
     /// Returns the number of items within bounds of this tree: see [`count`](Self::count).
     ///
     /// # Errors

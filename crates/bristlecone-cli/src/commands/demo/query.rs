@@ -11,7 +11,7 @@ use bristlecone_cli::size;
 
 use super::walk::Entry;
 use super::{Files, milliseconds};
-use crate::commands::scan::under_prefix;
+use crate::commands::range::under_prefix;
 use crate::datum::{Datum, Shown};
 
 const SHOWN: usize = 3;

@@ -136,6 +136,8 @@ final class Native {
     static final Call GET_MANY = new Call("get_many", "npnpp");
     static final Call PUT_MANY = new Call("put_many", "nppnp");
     static final Call REMOVE_MANY = new Call("remove_many", "npnp");
+    static final Call REMOVE_RANGE = new Call("remove_range", "npp");
+    static final Call REMOVE_PREFIX = new Call("remove_prefix", "npnp");
     static final Call ITER_OPEN = new Call("iter_open", "npp");
     static final Call ITER_OPEN_PREFIX = new Call("iter_open_prefix", "npnp");
     static final Call ITER_CLOSE = new Call("iter_close", "n");

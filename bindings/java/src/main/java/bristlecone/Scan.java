@@ -142,6 +142,31 @@ public final class Scan<K, V> implements Iterable<Map.Entry<K, V>> {
     }
 
     /**
+     * Removes the items in one step: all of them or, after an exception or a crash, none. Iterations of other threads may see
+     * a part of the removal, and writers of the tree wait until it ends.
+     *
+     * @return how many items were removed
+     * @throws BristleconeException if the range has a limit or both a prefix and bounds, or is of a snapshot or a transaction
+     */
+    public long remove() {
+        if (snapshot != null || transaction != null || limit != Long.MAX_VALUE) {
+            throw BristleconeException.usage("a range with a limit, of a snapshot or of a transaction cannot be removed");
+        }
+        if (prefix != null && (from != null || to != null)) {
+            throw BristleconeException.usage("a range has a prefix or bounds");
+        }
+        Scratch scratch = Scratch.begin();
+        MemorySegment count = scratch.zeros(8);
+        if (prefix == null) {
+            tree.check(Native.REMOVE_RANGE.on(tree.number(), range(scratch), count));
+        } else {
+            MemorySegment bytes = scratch.put(prefix);
+            tree.check(Native.REMOVE_PREFIX.on(tree.number(), bytes, bytes.byteSize(), count));
+        }
+        return count.get(ValueLayout.JAVA_LONG, 0);
+    }
+
+    /**
      * Returns the items as a stream.
      *
      * @return the items

@@ -152,10 +152,7 @@ final class TreeView<K, V> extends AbstractMap<K, V> implements ConcurrentNaviga
 
     @Override
     public void clear() {
-        for (Iterator<?> all = items().iterator(); all.hasNext();) {
-            all.next();
-            all.remove();
-        }
+        items().remove();
     }
 
     @Override

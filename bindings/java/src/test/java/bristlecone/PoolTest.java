@@ -417,6 +417,31 @@ class PoolTest {
     }
 
     @Test
+    void rangesAreRemovedInOneStep() {
+        try (Temporary temporary = new Temporary(); Pool pool = temporary.open()) {
+            Tree<String, Long> tree = pool.tree("t", Kind.STR, Kind.U64);
+            for (String key : List.of("a", "ab", "abc", "b", "c", "d", "e", "f")) {
+                tree.put(key, 1L);
+            }
+            refused(Status.USAGE, () -> tree.scan().limit(1).remove());
+            refused(Status.USAGE, () -> tree.prefix("a").before("b").remove());
+            try (Snapshot snapshot = pool.snapshot(); Transaction transaction = pool.transaction()) {
+                refused(Status.USAGE, () -> snapshot.scan(tree).remove());
+                refused(Status.USAGE, () -> transaction.scan(tree).remove());
+            }
+            assertEquals(2, tree.prefix("ab").remove());
+            assertEquals(2, tree.scan().after("a").through("c").reverse().remove());
+            assertEquals(0, tree.scan().from("x").remove());
+            tree.asMap().subMap("d", true, "f", false).clear();
+            assertEquals(List.of("a", "f"), tree.scan().stream().map(Map.Entry::getKey).toList());
+            tree.asMap().descendingMap().clear();
+            assertEquals(0, tree.size());
+            Tree<Long, Long> words = pool.tree("w", Kind.U64, Kind.U64);
+            refused(Status.USAGE, () -> words.prefix(1L).remove());
+        }
+    }
+
+    @Test
     void longScansComeInChunks() {
         try (Temporary temporary = new Temporary(); Pool pool = temporary.open()) {
             Tree<String, byte[]> tree = pool.tree("t", Kind.STR, Kind.BYTES);
