@@ -4,8 +4,10 @@
 #[allow(dead_code, unused_imports, reason = "shared with the suite, which has more tests")]
 mod common;
 
+mod aside;
 mod kill_points;
 mod kills;
+mod operation;
 mod options;
 
 /// Held by each test: a process that another test starts holds locks of this one's files until it runs its own program.
