@@ -310,14 +310,17 @@ impl Region {
     }
 
     /// Truncates the file to `len` bytes, at most its length. No thread may touch the bytes behind them, and the
-    /// caller must prevent growth meanwhile.
-    pub(crate) fn shrink(&self, len: u64) -> Result<()> {
+    /// caller must prevent growth meanwhile. Returns `false` if the file is sealed against this.
+    pub(crate) fn shrink(&self, len: u64) -> Result<bool> {
         assert!(len <= self.len(), "a region is not cut off behind its end");
-        let Some(file) = self.shared_file() else { return Ok(()) };
-        let cut = failpoint::call("ftruncate", || rustix::fs::ftruncate(file.as_fd(), len));
-        cut.map_err(|error| Error::io("cutting off the pool", error))?;
+        let Some(file) = self.shared_file() else { return Ok(true) };
+        match failpoint::call("ftruncate", || rustix::fs::ftruncate(file.as_fd(), len)) {
+            Ok(()) => {}
+            Err(Errno::PERM) => return Ok(false),
+            Err(error) => return Err(Error::io("cutting off the pool", error)),
+        }
         self.len.store(len, Ordering::Release);
-        Ok(())
+        Ok(true)
     }
 
     /// Returns the bytes that the file system has allocated to the file, if stores reach it.
@@ -401,8 +404,11 @@ fn map_shared(
 
 fn full_or(error: rustix::io::Errno, bytes: u64) -> Error {
     match error {
-        // A populate that runs into a full tmpfs returns EFAULT; a store would have raised SIGBUS.
-        Errno::NOSPC | Errno::DQUOT | Errno::FAULT | Errno::NOMEM => Error::MediumFull { bytes },
+        // A populate that runs into a full tmpfs returns EFAULT; a store would have raised SIGBUS. A file that is sealed
+        // against growth returns EPERM.
+        Errno::NOSPC | Errno::DQUOT | Errno::FAULT | Errno::NOMEM | Errno::PERM => {
+            Error::MediumFull { bytes }
+        }
         error => Error::io(format!("growing the pool to {bytes} bytes"), error),
     }
 }

@@ -13,15 +13,21 @@ use crate::{Error, Result, failpoint};
 
 /// Reads the superblock of a file, and the damage to one copy of it.
 pub(super) fn superblock(file: &File, path: &Path, access: Access) -> Result<(Contents, Option<Issue>)> {
-    let mut bytes = vec![0; 2 * SUPERBLOCK_STRIDE as usize];
-    read(file, path, &mut bytes, 0)?;
-    let copies = [0, SUPERBLOCK_STRIDE as usize].map(|start| Superblock::from_words(words(&bytes[start..])));
+    let copies = first_words(file, path, 2 * SUPERBLOCK_STRIDE)?.map(Superblock::from_words);
     match Contents::of(copies, access) {
         Err(_) if copies.iter().all(|copy| copy.magic != MAGIC) => {
             Err(Error::NotAPool { path: path.to_owned() })
         }
         contents => contents,
     }
+}
+
+/// Reads the words of both copies of the superblock, of which `len` bytes exist.
+pub(super) fn first_words(file: &File, path: &Path, len: u64) -> Result<[[u64; SUPERBLOCK_WORDS]; 2]> {
+    let mut bytes = vec![0; 2 * SUPERBLOCK_STRIDE as usize];
+    let exist = len.min(2 * SUPERBLOCK_STRIDE) as usize;
+    read(file, path, &mut bytes[..exist], 0)?;
+    Ok([0, SUPERBLOCK_STRIDE as usize].map(|start| words(&bytes[start..])))
 }
 
 /// Reads the header of a file of `len` bytes: returns the contents of the superblock, and reads

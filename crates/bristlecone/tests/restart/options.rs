@@ -27,6 +27,22 @@ fn write(design: &str, keep: &str, path: &str) {
     }
 }
 
+/// Has a process create a pool with some items in a tree, and kills it.
+pub fn start_and_kill(design: Design, keep: KeepIndex, path: &Path) {
+    let number = ALL.iter().position(|known| *known == keep).unwrap();
+    let mut process = Process::start(TEST, &[design.name(), &number.to_string(), path.to_str().unwrap()]);
+    process.expect("written");
+    process.kill();
+}
+
+/// Verifies that a pool has the items of [`start_and_kill`].
+pub fn verify(pool: &Pool, when: &str) {
+    let tree = pool.tree::<u64, u64>("t").unwrap();
+    let left = (0..1000).filter(|key| key % 3 != 0).map(|key| (key, !key));
+    assert!(tree.iter().map(Result::unwrap).eq(left), "{when}");
+    assert_eq!((tree.len().unwrap(), tree.check()), (666, Vec::new()), "{when}");
+}
+
 #[test]
 fn an_index_is_taken_over_if_both_processes_ask_for_it() {
     let _alone = crate::alone();
@@ -35,21 +51,15 @@ fn an_index_is_taken_over_if_both_processes_ask_for_it() {
     }
     let asks = |keep| matches!(keep, KeepIndex::AfterKill | KeepIndex::Always);
     for design in Design::ALL.iter().copied() {
-        for (at, writer) in ALL.into_iter().enumerate() {
+        for writer in ALL {
             for next in ALL {
                 let scratch = Scratch::new();
-                let path = scratch.0.to_str().unwrap();
-                let mut process = Process::start(TEST, &[design.name(), &at.to_string(), path]);
-                process.expect("written");
-                process.kill();
+                start_and_kill(design, writer, &scratch.0);
                 let pool = open(&scratch.0, next);
-                let tree = pool.tree::<u64, u64>("t").unwrap();
+                verify(&pool, &format!("{design}: {writer:?}, {next:?}"));
                 let is_able = matches!(design, Design::NbTree | Design::SsTree);
                 let expected = is_able && asks(writer) && asks(next);
                 assert_eq!(pool.info().index_was_kept, expected, "{design}: {writer:?}, {next:?}");
-                let left = (0..1000).filter(|key| key % 3 != 0).map(|key| (key, !key));
-                assert!(tree.iter().map(Result::unwrap).eq(left), "{design}: {writer:?}, {next:?}");
-                assert_eq!((tree.len().unwrap(), tree.check()), (666, Vec::new()));
             }
         }
     }
