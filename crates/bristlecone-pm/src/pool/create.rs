@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::file_lock::lock;
 use super::layout::CHUNK_BYTES_LEAST;
 use super::new_file::NewFile;
-use super::open::{Found, detect};
+use super::open::{Found, detect, expect_possible};
 use super::superblock::Contents;
 use super::{Access, CHUNK_BYTES, CreateOptions, Geometry, Glance, Nameless, PoolFile, TREES_MAX, backing};
 use crate::segment::new_number;
@@ -202,7 +202,8 @@ impl<M: Medium> PoolFile<M> {
         let file = nameless.file.try_clone().map_err(|error| Error::at_path(at.path, error))?;
         let chosen = |detected| options.domain.unwrap_or(detected);
         let file = (file, len.min(geometry.max_bytes()));
-        let pool = Self::create_on(file, at, None, geometry, new_identity(), chosen, make_medium)?;
+        let pool =
+            Self::create_on(file, at, nameless.named(), geometry, new_identity(), chosen, make_medium)?;
         if len > 0 {
             pool.recover_chunks()?;
         }
@@ -225,6 +226,7 @@ impl<M: Medium> PoolFile<M> {
         backing::back_header(&region, &geometry)?;
         let detected = detect(&region);
         let domain = chosen(detected);
+        expect_possible(&region, domain)?;
         Ok(Self::format(region, geometry, make_medium(domain), (domain, detected), path, uuid))
     }
 

@@ -9,6 +9,7 @@ use super::backing::data;
 use super::layout::{MAGIC, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS, Superblock};
 use super::superblock::Contents;
 use super::{Access, Issue};
+use crate::map::Device;
 use crate::{Error, Result, failpoint};
 
 /// Reads the superblock of a file, and the damage to one copy of it.
@@ -39,7 +40,9 @@ pub(super) fn probe(file: &File, path: &Path, len: u64, access: Access) -> Resul
         return Err(Error::corrupted(what, path.display().to_string()));
     }
     let mut buffer = vec![0; 1 << 20];
-    for mut part in data(file, 2 * SUPERBLOCK_STRIDE, contents.geometry.descriptors_end()) {
+    let (from, end) = (2 * SUPERBLOCK_STRIDE, contents.geometry.descriptors_end());
+    let parts = if Device::of(file)?.is_some() { vec![from..end] } else { data(file, from, end).collect() };
+    for mut part in parts {
         while part.start < part.end {
             let bytes = (part.end - part.start).min(buffer.len() as u64);
             read(file, path, &mut buffer[..bytes as usize], part.start)?;
@@ -49,9 +52,14 @@ pub(super) fn probe(file: &File, path: &Path, len: u64, access: Access) -> Resul
     Ok(contents)
 }
 
-fn read(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<()> {
+/// Reads bytes of a file, or of a device.
+pub(super) fn read(file: &File, path: &Path, buffer: &mut [u8], offset: u64) -> Result<()> {
     let doing = || format!("reading the header of {} at byte {offset:#x}", path.display());
-    allowed().and_then(|()| file.read_exact_at(buffer, offset)).map_err(|error| Error::io(doing(), error))
+    let read = match Device::of(file)? {
+        Some(device) => device.read(file, offset, buffer),
+        None => allowed().and_then(|()| file.read_exact_at(buffer, offset)),
+    };
+    read.map_err(|error| Error::io(doing(), error))
 }
 
 /// Decides before each read of the file whether it fails.

@@ -5,9 +5,11 @@
 //! lock belongs to the description. A supervisor would keep the lock of a killed service, and two of its services would
 //! not exclude each other. So the file is opened again, through `/proc/self/fd`, with the access that the descriptor has.
 //! The kernel releases this lock when the process ends.
+//!
+//! A pool on a device in device-DAX mode is created in place, too: it has a path, and a fixed size.
 
 use std::fs::{File, Metadata, OpenOptions as FileOptions};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -15,10 +17,11 @@ use rustix::fs::{OFlags, SealFlags, fcntl_get_seals, fcntl_getfl};
 
 use super::backing::data;
 use super::file_lock::lock;
-use super::header::first_words;
+use super::header::{first_words, read};
 use super::layout::{DIRECTORY_OFFSET, MAGIC, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS, Superblock};
 use super::superblock::Contents;
 use super::{Access, CHUNK_BYTES, Geometry};
+use crate::map::Device;
 use crate::medium::is_tmpfs;
 use crate::segment::{Holds, holds};
 use crate::{Error, Result, failpoint};
@@ -32,6 +35,9 @@ pub struct Nameless {
     metadata: Metadata,
     /// Whether the file is sealed against growth.
     pub(super) is_fixed: bool,
+    device: Option<Device>,
+    /// Whether the label is its path.
+    is_named: bool,
 }
 
 impl Nameless {
@@ -43,6 +49,31 @@ impl Nameless {
     /// for an index, and if access or seals forbid to write; errors of the system.
     pub fn pool(descriptor: BorrowedFd<'_>, read_only: bool) -> Result<Self> {
         Self::pool_for(descriptor, if read_only { Access::Read } else { Access::Write })
+    }
+
+    /// Takes a device in device-DAX mode for a pool, by its path. Returns `None` if it is something else.
+    ///
+    /// # Errors
+    ///
+    /// [`InUse`](Error::InUse); [`Invalid`](Error::Invalid) for an alignment beyond 2 MiB, and for reading only, which the
+    /// device does not support; errors of the system, such as a missing permission.
+    pub fn device(path: &Path, read_only: bool) -> Result<Option<Self>> {
+        if !std::fs::metadata(path).is_ok_and(|found| Device::is_possible(&found)) {
+            return Ok(None);
+        }
+        let options = FileOptions::new().read(true).write(!read_only).clone();
+        let file = options.open(path).map_err(|error| Error::at_path(path, error))?;
+        if Device::of(&file)?.is_none() {
+            return Ok(None);
+        }
+        let taken =
+            Self::take(file.as_fd(), if read_only { Access::Read } else { Access::Write }, !read_only)?;
+        Ok(Some(Self { label: path.to_owned(), is_named: true, ..taken }))
+    }
+
+    /// Returns the path, if the file has one.
+    pub(super) fn named(&self) -> Option<&Path> {
+        self.is_named.then_some(&*self.label)
     }
 
     /// Takes the file of a pool that another process writes to.
@@ -145,12 +176,11 @@ impl Nameless {
             return Ok(false);
         }
         let mut buffer = vec![0; 1 << 20];
-        for part in data(&self.file, 0, len) {
+        let parts = if self.device.is_some() { vec![0..len] } else { data(&self.file, 0, len).collect() };
+        for part in parts {
             for from in part.clone().step_by(buffer.len()) {
                 let buffer = &mut buffer[..(part.end - from).min(1 << 20) as usize];
-                let read = failpoint::check("pread").map_err(std::io::Error::from);
-                read.and_then(|()| self.file.read_exact_at(buffer, from))
-                    .map_err(|error| Error::at_path(&self.label, error))?;
+                read(&self.file, &self.label, buffer, from)?;
                 let is_zero = (from..).zip(&*buffer).all(|(at, byte)| *byte == 0 || is_in_superblock(at));
                 if !is_zero {
                     return Ok(false);
@@ -179,19 +209,26 @@ impl Nameless {
     /// Clears what [`is_blank`](Self::is_blank) ignores.
     pub(super) fn clear(&self) -> Result<()> {
         let zeros = vec![0; (2 * SUPERBLOCK_STRIDE).min(self.len()?) as usize];
+        if let Some(device) = self.device {
+            let zeroed = device.zero(&self.file, 0, zeros.len());
+            return zeroed.map_err(|error| Error::at_path(&self.label, error));
+        }
         let written = failpoint::check("pwrite").map_err(std::io::Error::from);
         let written = written.and_then(|()| self.file.write_all_at(&zeros, 0));
         written.map_err(|error| Error::at_path(&self.label, error))
     }
 
     pub(super) fn len(&self) -> Result<u64> {
+        if let Some(device) = self.device {
+            return Ok(device.bytes);
+        }
         self.file.metadata().map(|file| file.len()).map_err(|error| Error::at_path(&self.label, error))
     }
 
     /// Opens the file of a descriptor again, and locks it.
     fn take(descriptor: BorrowedFd<'_>, access: Access, writes: bool) -> Result<Self> {
         let (label, metadata) = (label_of(descriptor), metadata_of(descriptor)?);
-        if !metadata.is_file() {
+        if !metadata.is_file() && !Device::is_possible(&metadata) {
             return Err(Error::NotAPool { path: label });
         }
         let flags = fcntl_getfl(descriptor).map_err(|error| Error::at_path(&label, error.into()))?;
@@ -212,11 +249,19 @@ impl Nameless {
         if (found.dev(), found.ino()) != (metadata.dev(), metadata.ino()) {
             return Err(refused(&label, &format!("is another file than {path}")));
         }
+        let device = Device::of(&file)?;
+        if !metadata.is_file() && device.is_none() {
+            return Err(Error::NotAPool { path: label });
+        }
+        if device.is_some() && access != Access::Write {
+            return Err(refused(&label, "is a device, which can be opened for writing only"));
+        }
         if access != Access::Follow {
             lock(&file, access)?;
         }
         let seals = seals(&file);
-        let taken = Self { file, label, metadata, is_fixed: seals.contains(SealFlags::GROW) };
+        let is_fixed = device.is_some() || seals.contains(SealFlags::GROW);
+        let taken = Self { file, label, metadata, is_fixed, device, is_named: false };
         if writes && seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
             return Err(taken.refused("is sealed against writing: open it for reading only"));
         }

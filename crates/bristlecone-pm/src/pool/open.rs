@@ -127,10 +127,10 @@ impl<M: Medium> PoolFile<M> {
         make_medium: impl FnOnce(Domain) -> M,
         may: impl FnOnce(&Glance) -> Result<()>,
     ) -> Result<Arc<Self>> {
-        let len = nameless.expect_pool()?;
+        let (len, is_named) = (nameless.expect_pool()?, nameless.named().is_some());
         let (file, label) = nameless.into_parts();
         let at = At { path: &label, handled };
-        Self::open_locked((file, len), (at, None), options, make_medium, may)
+        Self::open_locked((file, len), (at, is_named.then_some(&*label)), options, make_medium, may)
     }
 
     fn open_locked(
@@ -151,6 +151,7 @@ impl<M: Medium> PoolFile<M> {
         // A journal is never detected: a pool keeps its own.
         let own = (contents.domain == Domain::Journal).then_some(Domain::Journal);
         let domain = options.domain.or(own).unwrap_or(detected);
+        expect_possible(&region, domain)?;
         if let Some(path) = named.filter(|_| !contents.clean && domain != Domain::Process) {
             // The process that created the file may have been killed before its name was durable.
             new_file::sync_name(path)?;
@@ -398,7 +399,20 @@ fn raised(found: Geometry, max_bytes: Option<u64>) -> Result<Geometry> {
 }
 
 pub(super) fn detect(region: &Region) -> Domain {
+    if region.device().is_some_and(|device| !device.is_persistent) {
+        return Domain::Process;
+    }
     region.as_file().map_or(Domain::Process, |file| Domain::detect(file, region.dax()))
+}
+
+/// Checks that the medium of a region supports a domain: a device cannot be synced.
+pub(super) fn expect_possible(region: &Region, domain: Domain) -> Result<()> {
+    match domain {
+        Domain::Msync | Domain::Journal if region.device().is_some() => {
+            Err(Error::invalid(format!("a device in device-DAX mode cannot have the domain {domain}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Opens a file for reading, or for reading and writing. Anything but a regular file is rejected without blocking.

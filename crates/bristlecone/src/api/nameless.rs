@@ -100,6 +100,17 @@ impl PoolOptions {
         self.pool_over(file, None)
     }
 
+    /// Opens the pool on a device, which is created in place.
+    pub(super) fn open_device(&self, device: Nameless) -> Result<Pool> {
+        if self.asks_for_journal() {
+            return Err(Error::invalid("a pool on a device in device-DAX mode has no journal"));
+        }
+        let file = self.nameless_file(device, None)?;
+        file.keep_index(self.keep_index, LAYOUT);
+        file.drop_unfinished_trees();
+        self.pool_over(file, None)
+    }
+
     /// Creates or opens the pool in a file that is locked.
     fn nameless_file(&self, nameless: Nameless, index: Option<&Nameless>) -> Result<Arc<PoolFile<Native>>> {
         let handled = !self.leave_sigbus;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bristlecone_pm::{
-    At, CreateOptions, Domain, Error, Glance, Native, OpenOptions, PoolFile, Result, trace_span,
+    At, CreateOptions, Domain, Error, Glance, Nameless, Native, OpenOptions, PoolFile, Result, trace_span,
 };
 
 use super::options::{DEFAULT_BYTES_LEAST, LAYOUT, default_bytes};
@@ -149,6 +149,9 @@ impl PoolOptions {
 
     fn open_on(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Pool> {
         self.check()?;
+        if let Some(device) = Nameless::device(path, self.read_only)? {
+            return self.open_device(device);
+        }
         let (file, plan) = if self.create_new {
             self.create_file(path, &medium)
         } else if self.create {

@@ -335,7 +335,7 @@ fn a_pool_whose_creation_was_killed_is_created() {
     File::from(again(&whole, OFlags::RDONLY)).read_exact(&mut page).unwrap();
     // A kill keeps a prefix of the stores to the first copy, and then to the second one.
     let mut outcomes = BTreeMap::new();
-    for words in 0..=2 * 13 {
+    for words in 0..=2 * 13_usize {
         let (first, second) = (8 * words.min(13), 8 * words.saturating_sub(13));
         let file = memfd("begun");
         rustix::fs::ftruncate(&file, 2 << 20).unwrap();

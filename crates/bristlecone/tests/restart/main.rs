@@ -6,6 +6,7 @@ mod common;
 
 mod aside;
 mod descriptors;
+mod devices;
 mod kill_points;
 mod kills;
 mod operation;
