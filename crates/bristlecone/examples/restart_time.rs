@@ -28,7 +28,11 @@ fn text(number: u64) -> String {
 }
 
 fn named(keep: &str) -> KeepIndex {
-    if keep == "kept" { KeepIndex::AfterKill } else { KeepIndex::Never }
+    match keep {
+        "kept" => KeepIndex::AfterKill,
+        "auto" => KeepIndex::Auto,
+        _ => KeepIndex::Never,
+    }
 }
 
 /// Fills a pool, and waits until its input ends.
