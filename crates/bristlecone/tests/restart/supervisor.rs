@@ -21,7 +21,7 @@ use crate::common::{Noise, Scratch};
 mod service;
 
 const KILLS: &str = "supervisor::a_service_finds_pool_and_index_after_each_kill";
-const DEATH: &str = "supervisor::a_service_goes_on_when_its_supervisor_dies";
+const DEATH: &str = "supervisor::a_service_continues_when_its_supervisor_dies";
 
 /// What a supervisor has: its socket, and the descriptors that its service stored.
 struct Supervisor {
@@ -182,7 +182,7 @@ fn supervise(path: &Path) {
 }
 
 #[test]
-fn a_service_goes_on_when_its_supervisor_dies() {
+fn a_service_continues_when_its_supervisor_dies() {
     let _alone = crate::alone();
     match process::role().as_deref() {
         Some([role]) if role == "service" => return run_service(),
