@@ -68,9 +68,10 @@ impl Geometry {
     /// Returns the sizes of the largest new pool that fits these bytes; `None` if none does.
     pub(crate) fn largest(bytes: u64, chunk_bytes: u64) -> Option<Self> {
         let with = |chunks_max| Self { chunk_bytes, chunks_max, trees_max: super::TREES_MAX };
-        let chunks = bytes / chunk_bytes.max(CHUNK_BYTES_LEAST);
+        with(1).is_valid().then_some(())?;
+        let chunks = bytes / chunk_bytes;
         // The header takes some of them: one descriptor for each chunk.
-        let mut chunks_max = chunks.saturating_sub(with(chunks).header_bytes() / chunk_bytes.max(1));
+        let mut chunks_max = chunks.saturating_sub(with(chunks).header_bytes() / chunk_bytes);
         while with(chunks_max + 1).max_bytes() <= bytes {
             chunks_max += 1;
         }

@@ -66,9 +66,9 @@ impl Nameless {
         if Device::of(&file)?.is_none() {
             return Ok(None);
         }
-        let taken =
-            Self::take(file.as_fd(), if read_only { Access::Read } else { Access::Write }, !read_only)?;
-        Ok(Some(Self { label: path.to_owned(), is_named: true, ..taken }))
+        let access = if read_only { Access::Read } else { Access::Write };
+        let taken = Self::take(file.as_fd(), path.to_owned(), access, !read_only)?;
+        Ok(Some(Self { is_named: true, ..taken }))
     }
 
     /// Returns the path, if the file has one.
@@ -86,7 +86,7 @@ impl Nameless {
     }
 
     fn pool_for(descriptor: BorrowedFd<'_>, access: Access) -> Result<Self> {
-        let taken = Self::take(descriptor, access, access == Access::Write)?;
+        let taken = Self::take(descriptor, label_of(descriptor), access, access == Access::Write)?;
         match holds(&taken.file) {
             Holds::Segment(_) => Err(taken.refused("is an index, not a pool: pass the pool first")),
             Holds::Nothing | Holds::Other => Ok(taken),
@@ -124,7 +124,7 @@ impl Nameless {
         if !found.is_file() {
             return Err(refused(&label_of(descriptor), in_memory));
         }
-        let taken = Self::take(descriptor, access, access != Access::Read)?;
+        let taken = Self::take(descriptor, label_of(descriptor), access, access != Access::Read)?;
         if !is_tmpfs(&taken.file) {
             return Err(taken.refused(in_memory));
         }
@@ -171,7 +171,9 @@ impl Nameless {
             let found = Contents::of(copies.map(Superblock::from_words), Access::Write);
             !matches!(found, Err(Error::Corrupted { .. } | Error::NotAPool { .. }))
         };
-        let is_begun = |copy: &[u64; SUPERBLOCK_WORDS]| [0, MAGIC].contains(&copy[0]);
+        // The magic number is stored first.
+        let is_begun =
+            |copy: &[u64; SUPERBLOCK_WORDS]| copy[0] == MAGIC || copy.iter().all(|word| *word == 0);
         if !copies.iter().all(is_begun) || is_pool(copies) {
             return Ok(false);
         }
@@ -226,8 +228,8 @@ impl Nameless {
     }
 
     /// Opens the file of a descriptor again, and locks it.
-    fn take(descriptor: BorrowedFd<'_>, access: Access, writes: bool) -> Result<Self> {
-        let (label, metadata) = (label_of(descriptor), metadata_of(descriptor)?);
+    fn take(descriptor: BorrowedFd<'_>, label: PathBuf, access: Access, writes: bool) -> Result<Self> {
+        let metadata = metadata_of(descriptor)?;
         if !metadata.is_file() && !Device::is_possible(&metadata) {
             return Err(Error::NotAPool { path: label });
         }

@@ -178,7 +178,11 @@ fn a_wrong_file_for_a_pool_is_refused() {
         ("pipe to read", reader.into(), "is not a Bristlecone pool"),
         ("pipe to write", writer.into(), "is not a Bristlecone pool"),
         ("folder", File::open("/").unwrap().into(), "is not a Bristlecone pool"),
-        ("device", File::open("/dev/null").unwrap().into(), "is not a Bristlecone pool"),
+        (
+            "device",
+            File::options().read(true).write(true).open("/dev/null").unwrap().into(),
+            "is not a Bristlecone pool",
+        ),
         ("other bytes", containing(b"other bytes"), "is not a Bristlecone pool"),
         ("many other bytes", containing(&[7; 1 << 20]), "is not a Bristlecone pool"),
         ("for reading", again(&pair.0, OFlags::RDONLY), "is not open for reading and writing"),

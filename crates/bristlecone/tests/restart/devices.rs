@@ -121,7 +121,7 @@ fn a_device_that_cannot_hold_the_pool_is_refused() {
         (1 << 20, 4096, options(), "has 1048576 bytes, and may not grow"),
         (BYTES, 4096, options().max_bytes(BYTES), "has 67108864 bytes, and may not grow"),
         (BYTES, 1 << 30, options(), "an alignment of 1073741824 bytes"),
-        (BYTES, 2 << 20, options().chunk_bytes(4096), "multiples of 2097152 bytes"),
+        (BYTES, 2 << 20, options().chunk_bytes(4096).max_bytes(10 << 20), "multiples of 2097152 bytes"),
         (BYTES, 4096, options().domain(Domain::Msync), "cannot have the domain msync"),
         (BYTES, 4096, options().domain(Domain::Journal), "has no journal"),
         (BYTES, 4096, Pool::options().read_only(true), "can be opened for writing only"),
