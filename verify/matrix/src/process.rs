@@ -70,7 +70,10 @@ impl Process {
     /// Kills it, but not the processes that it started, which may have its input and output.
     pub fn kill_only(&mut self) {
         self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        // `wait` would close its input.
+        while self.child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Kills it; returns the rest of its output, line by line.

@@ -152,7 +152,8 @@ impl<M: Medium> PoolFile<M> {
         let own = (contents.domain == Domain::Journal).then_some(Domain::Journal);
         let domain = options.domain.or(own).unwrap_or(detected);
         expect_possible(&region, domain)?;
-        if let Some(path) = named.filter(|_| !contents.clean && domain != Domain::Process) {
+        let is_new = !contents.clean && domain != Domain::Process && region.device().is_none();
+        if let Some(path) = named.filter(|_| is_new) {
             // The process that created the file may have been killed before its name was durable.
             new_file::sync_name(path)?;
         }
