@@ -85,9 +85,11 @@ impl Header {
             && boot() == Some(self.boot)
     }
 
-    /// Returns the header for another opening, which uses the segment from here on.
+    /// Returns the header for another opening, which uses the segment from here on. The pool's file may have another name
+    /// now, or be a copy.
     pub fn reopened(&self, identity: &Identity<'_>) -> Self {
-        Self { opening: identity.opening, ..self.unseal() }
+        let pool = identity.pool.and_then(PoolFileId::of);
+        Self { opening: identity.opening, pool, ..self.unseal() }
     }
 
     /// Checks whether it is the segment of an open pool that this process can read; `Err` holds the

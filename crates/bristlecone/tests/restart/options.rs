@@ -38,9 +38,13 @@ pub fn start_and_kill(design: Design, keep: KeepIndex, path: &Path) {
 /// Verifies that a pool has the items of [`start_and_kill`].
 pub fn verify(pool: &Pool, when: &str) {
     let tree = pool.tree::<u64, u64>("t").unwrap();
-    let left = (0..1000).filter(|key| key % 3 != 0).map(|key| (key, !key));
-    assert!(tree.iter().map(Result::unwrap).eq(left), "{when}");
+    verify_items(pool, when);
     assert_eq!((tree.len().unwrap(), tree.check()), (666, Vec::new()), "{when}");
+}
+
+fn verify_items(pool: &Pool, when: &str) {
+    let left = (0..1000).filter(|key| key % 3 != 0).map(|key| (key, !key));
+    assert!(pool.tree::<u64, u64>("t").unwrap().iter().map(Result::unwrap).eq(left), "{when}");
 }
 
 #[test]
@@ -62,5 +66,33 @@ fn an_index_is_taken_over_if_both_processes_ask_for_it() {
                 assert_eq!(pool.info().index_was_kept, expected, "{design}: {writer:?}, {next:?}");
             }
         }
+    }
+}
+
+#[test]
+fn a_renamed_pool_keeps_its_index_and_is_followed() {
+    let _alone = crate::alone();
+    let (old, scratch) = (Scratch::new(), Scratch::new());
+    for is_killed in [true, false] {
+        start_and_kill(Design::default(), KeepIndex::Always, &old.0);
+        if !is_killed {
+            let pool = open(&old.0, KeepIndex::Always);
+            verify(&pool, "the old name");
+            pool.close().unwrap();
+        }
+        std::fs::rename(&old.0, &scratch.0).unwrap();
+        let pool = open(&scratch.0, KeepIndex::Always);
+        let tree = pool.tree::<u64, u64>("t").unwrap();
+        assert!(pool.info().index_was_kept, "killed: {is_killed}");
+        let follower = Pool::follow(&scratch.0).unwrap();
+        verify_items(&follower, "the new name");
+        // The next pool that is created removes indexes of pools that are gone.
+        let index = crate::common::segment_of(&pool);
+        drop(tree);
+        pool.close().unwrap();
+        start_and_kill(Design::default(), KeepIndex::Always, &old.0);
+        assert!(index.exists(), "killed: {is_killed}");
+        std::fs::remove_file(&old.0).unwrap();
+        std::fs::remove_file(&scratch.0).unwrap();
     }
 }
