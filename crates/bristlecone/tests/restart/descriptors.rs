@@ -284,26 +284,26 @@ fn a_file_that_may_not_grow_is_a_full_pool() {
         file
     };
     let default = || Pool::options().create(true);
-    let file = sized(16 << 20, SealFlags::GROW | SealFlags::SHRINK);
+    let file = sized(8 << 20, SealFlags::GROW | SealFlags::SHRINK);
     let pool = default().open_fd(file.as_fd(), None).unwrap();
-    assert_eq!(pool.info().max_bytes, 16 << 20, "all of the file");
+    assert_eq!(pool.info().max_bytes, 8 << 20, "all of the file");
     let items = fill(&pool);
     pool.tree::<u64, u64>("t").unwrap().retain(|_, _| false).unwrap();
     pool.trim().unwrap();
     let items = fill(&pool);
     assert!(items > 100_000, "{items} items again");
     pool.close().unwrap();
-    assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, 16 << 20);
+    assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, 8 << 20);
     let pool = default().open_fd(file.as_fd(), None).unwrap();
     assert_eq!(pool.tree::<u64, u64>("t").unwrap().len().unwrap(), items);
     // Too small, and too large a maximum.
     let error = refused(&default(), &sized(1 << 20, SealFlags::GROW), None);
     assert!(error.contains("may not grow"), "{error}");
-    let error = refused(&default().max_bytes(64 << 20), &sized(16 << 20, SealFlags::GROW), None);
-    assert!(error.contains("has 16777216 bytes, and may not grow"), "{error}");
+    let error = refused(&default().max_bytes(64 << 20), &sized(8 << 20, SealFlags::GROW), None);
+    assert!(error.contains("has 8388608 bytes, and may not grow"), "{error}");
     // A file with a size may grow unless it is sealed.
-    let file = sized(16 << 20, SealFlags::empty());
-    let pool = default().max_bytes(32 << 20).open_fd(file.as_fd(), None).unwrap();
+    let file = sized(8 << 20, SealFlags::empty());
+    let pool = default().max_bytes(16 << 20).open_fd(file.as_fd(), None).unwrap();
     assert!(fill(&pool) > items);
     pool.close().unwrap();
     // Sealed later.

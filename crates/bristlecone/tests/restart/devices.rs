@@ -95,7 +95,7 @@ fn a_device_holds_a_pool_of_every_design() {
 #[test]
 fn a_full_device_is_a_full_pool() {
     let _alone = crate::alone();
-    let device = Pretended::new(16 << 20, 2 << 20);
+    let device = Pretended::new(8 << 20, 2 << 20);
     let pool = device.open(&options()).unwrap();
     let tree = pool.tree::<u64, u64>("t").unwrap();
     let fill = || (0..).find_map(|key| tree.insert(key, !key).err().map(|error| (key, error))).unwrap();
