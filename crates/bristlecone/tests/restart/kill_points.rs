@@ -278,14 +278,16 @@ struct Image {
 impl Image {
     fn write(&self, paths: [&PathBuf; 2]) {
         for (at, path) in paths.into_iter().enumerate() {
-            let _ = fs::remove_file(path);
+            // In place: an index whose pool has another inode is removed by any process that opens a pool.
             let file = FileOptions::new().create(true).truncate(true).write(true).open(path).unwrap();
-            file.set_permissions(Permissions::from_mode(0o600)).unwrap();
+            file.set_permissions(Permissions::from_mode(0o644)).unwrap();
             file.set_len(self.lens[at]).unwrap();
             for (number, page) in &self.pages[at] {
                 let end = (self.lens[at] - number * PAGE).min(PAGE) as usize;
                 file.write_all_at(&page[..end], number * PAGE).unwrap();
             }
+            // From now on it can be an index.
+            file.set_permissions(Permissions::from_mode(0o600)).unwrap();
         }
     }
 }
