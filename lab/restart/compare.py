@@ -145,14 +145,6 @@ class Memcached(Server):
         return value
 
 
-class MemcachedClosed(Memcached):
-    """Ended by the signal that saves its memory."""
-
-    def kill(self):
-        self.process.send_signal(signal.SIGUSR1)
-        self.process.wait()
-
-
 class Embedded:
     """A store that is a library: it is filled by another process, which is killed."""
 
@@ -214,7 +206,6 @@ STORES = {
     "redis-rdb": RedisSnapshot,
     "redis-aof": RedisLog,
     "memcached": Memcached,
-    "memcached-closed": MemcachedClosed,
     "lmdb": Lmdb,
     "rocksdb": Rocksdb,
 }
