@@ -45,6 +45,17 @@ pub(super) fn data(file: &File, from: u64, to: u64) -> impl Iterator<Item = Rang
     })
 }
 
+/// Returns the same for a file that may be a device, all of which is data.
+pub(super) fn data_or_all(
+    file: &File,
+    is_device: bool,
+    from: u64,
+    to: u64,
+) -> impl Iterator<Item = Range<u64>> {
+    let all = is_device.then_some(from..to);
+    all.into_iter().chain((!is_device).then(|| data(file, from, to)).into_iter().flatten())
+}
+
 /// Returns the holes of a file between two offsets, in whole pages.
 pub(super) fn holes(file: &File, from: u64, to: u64) -> impl Iterator<Item = Range<u64>> {
     let mut before = from;

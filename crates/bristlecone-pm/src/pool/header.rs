@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::backing::data;
+use super::backing::data_or_all;
 use super::layout::{MAGIC, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS, Superblock};
 use super::superblock::Contents;
 use super::{Access, Issue};
@@ -41,8 +41,7 @@ pub(super) fn probe(file: &File, path: &Path, len: u64, access: Access) -> Resul
     }
     let mut buffer = vec![0; 1 << 20];
     let (from, end) = (2 * SUPERBLOCK_STRIDE, contents.geometry.descriptors_end());
-    let parts = if Device::of(file)?.is_some() { vec![from..end] } else { data(file, from, end).collect() };
-    for mut part in parts {
+    for mut part in data_or_all(file, Device::of(file)?.is_some(), from, end) {
         while part.start < part.end {
             let bytes = (part.end - part.start).min(buffer.len() as u64);
             read(file, path, &mut buffer[..bytes as usize], part.start)?;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, SealFlags, fcntl_get_seals, fcntl_getfl};
 
-use super::backing::data;
+use super::backing::data_or_all;
 use super::file_lock::lock;
 use super::header::{first_words, read};
 use super::layout::{DIRECTORY_OFFSET, MAGIC, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS, Superblock};
@@ -178,8 +178,7 @@ impl Nameless {
             return Ok(false);
         }
         let mut buffer = vec![0; 1 << 20];
-        let parts = if self.device.is_some() { vec![0..len] } else { data(&self.file, 0, len).collect() };
-        for part in parts {
+        for part in data_or_all(&self.file, self.device.is_some(), 0, len) {
             for from in part.clone().step_by(buffer.len()) {
                 let buffer = &mut buffer[..(part.end - from).min(1 << 20) as usize];
                 read(&self.file, &self.label, buffer, from)?;
