@@ -173,12 +173,10 @@ fn a_service_finds_pool_and_index_after_each_kill() {
 /// Starts the service, whose input and output are those of this process, and waits to be killed.
 fn supervise(path: &Path) {
     let mut supervisor = Supervisor::new(path);
-    let child = supervisor.command(DEATH).spawn().unwrap();
+    let mut child = supervisor.command(DEATH).spawn().unwrap();
     supervisor.handle_until("READY=1");
     process::say(&format!("service {}", child.id()));
-    loop {
-        std::thread::park();
-    }
+    child.wait().unwrap();
 }
 
 #[test]
