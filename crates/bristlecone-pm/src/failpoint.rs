@@ -12,11 +12,15 @@ use std::cell::Cell;
 
 use rustix::io::{Errno, Result};
 
+pub use crate::map::Device;
+
 thread_local! {
     /// Number of calls to let through, number of calls to fail after them, and the error.
     static REFUSE: Cell<Option<(usize, usize, Errno)>> = const { Cell::new(None) };
     /// The step that is omitted.
     static OMITTED: Cell<Option<&'static str>> = const { Cell::new(None) };
+    /// The file that stands for a DAX device, by its inode.
+    static DEVICE: Cell<Option<(u64, Device)>> = const { Cell::new(None) };
     /// The call that failed last.
     static REFUSED: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
@@ -30,6 +34,24 @@ pub fn omit(step: Option<&'static str>) {
 pub(crate) fn is_omitted(step: &'static str) -> bool {
     OMITTED.get() == Some(step)
 }
+
+/// Makes this thread take the file with an inode for a DAX device: it can be mapped, and every call fails that such a
+/// device does not have, on any file of a pool. `None` ends this.
+pub fn pretend_device(device: Option<(u64, Device)>) {
+    REFUSED.set(None);
+    DEVICE.set(device);
+}
+
+/// Returns the device for which a file stands.
+pub(crate) fn device(inode: u64) -> Option<Device> {
+    DEVICE
+        .get()
+        .filter(|(of, _)| cfg!(any(test, feature = "failpoints")) && *of == inode)
+        .map(|(_, device)| device)
+}
+
+/// Calls on a file that a DAX device refuses.
+const REFUSED_BY_DEVICES: [&str; 6] = ["ftruncate", "fallocate", "pread", "pwrite", "fsync", "populate"];
 
 /// Lets `after` further system calls of this thread through and fails the next one.
 pub fn refuse(after: usize, with: Errno) {
@@ -84,6 +106,10 @@ pub(crate) fn call<T>(name: &'static str, mut call: impl FnMut() -> Result<T>) -
 /// Decides before each system call on a pool whether it fails. Such calls are rare, so the check
 /// has no measurable cost.
 pub(crate) fn check(call: &'static str) -> Result<()> {
+    if DEVICE.get().is_some() && REFUSED_BY_DEVICES.contains(&call) {
+        REFUSED.set(Some(call));
+        return Err(Errno::INVAL);
+    }
     match REFUSE.get() {
         None => Ok(()),
         Some((0, times, with)) => {

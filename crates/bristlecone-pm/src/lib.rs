@@ -58,8 +58,9 @@ pub use medium::{
 };
 pub use opener::Opener;
 pub use pool::{
-    CHUNK_BYTES, Chunk, CommitSpace, CreateOptions, Damaged, Geometry, Glance, Issue, OpenOptions, Part,
-    PartOf, PoolFile, PoolInfo, SetAside, SlotKind, TreeEntry, TreeId, TreeSpec, Unnamed, kind_of_descriptor,
+    CHUNK_BYTES, Chunk, CommitSpace, CreateOptions, Damaged, Geometry, Glance, Issue, Nameless, OpenOptions,
+    Part, PartOf, PoolFile, PoolInfo, SetAside, SlotKind, TreeEntry, TreeId, TreeSpec, Unnamed,
+    kind_of_descriptor,
 };
 pub use segment::{
     Extent, Follower, KeepIndex, Manifest, ManifestReader, Memory, Released, SharedCell, Zeroed,

@@ -27,8 +27,17 @@ fn text(number: u64) -> String {
     format!("user:{:020}", key(number))
 }
 
-fn fill(path: &str, items: u64, texts: bool, design: Design) -> Result<(), Box<dyn Error>> {
-    let pool = Pool::options().create_new(true).open(path)?;
+fn named(keep: &str) -> KeepIndex {
+    match keep {
+        "kept" => KeepIndex::AfterKill,
+        "auto" => KeepIndex::Auto,
+        _ => KeepIndex::Never,
+    }
+}
+
+/// Fills a pool, and waits until its input ends.
+fn fill(path: &str, items: u64, texts: bool, design: Design, keep: &str) -> Result<(), Box<dyn Error>> {
+    let pool = Pool::options().create_new(true).keep_index(named(keep)).open(path)?;
     let options = pool.tree_options("t").design(design);
     // A tree keeps its index over a kill while it has a handle.
     let (of_texts, of_words): (Option<Texts>, Option<Words>) =
@@ -38,26 +47,27 @@ fn fill(path: &str, items: u64, texts: bool, design: Design) -> Result<(), Box<d
         of_words.iter().try_for_each(|tree| tree.upsert(key(number), number))?;
     }
     println!("filled");
-    loop {
-        std::thread::park();
-    }
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+    Ok(())
 }
 
 /// Fills a pool in another process, kills that, and opens the pool.
-fn measure(items: u64, texts: bool, design: Design, keep: KeepIndex) -> Result<(), Box<dyn Error>> {
+fn measure(items: u64, texts: bool, design: Design, keep: &str) -> Result<(), Box<dyn Error>> {
     let path = format!("/dev/shm/bristlecone-restart-{}.pool", std::process::id());
     let kind = if texts { "texts" } else { "words" };
     let mut child = Command::new(std::env::current_exe()?)
-        .args([&items.to_string(), kind, &design.to_string(), &path])
+        .args([&items.to_string(), kind, &design.to_string(), &path, keep])
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
     let output = child.stdout.take().ok_or("no output")?;
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line)?;
+    let begun = Instant::now();
     child.kill()?;
     child.wait()?;
-    let begun = Instant::now();
-    let pool = Pool::options().keep_index(keep).open(&path)?;
+    let is_gone = begun.elapsed();
+    let pool = Pool::options().keep_index(named(keep)).open(&path)?;
     let pool_opened = begun.elapsed();
     let lookup: Box<dyn Fn(u64) -> bristlecone::Result<Option<u64>>> = if texts {
         let tree: Texts = pool.tree("t")?;
@@ -85,8 +95,8 @@ fn measure(items: u64, texts: bool, design: Design, keep: KeepIndex) -> Result<(
     let steady = times[times.len() / 2];
     let full = rounds.iter().find(|round| round.1 <= steady * 11 / 10).map_or(rounds[199].0, |round| round.0);
     println!(
-        "{design} {items} {kind}, index {}: pool open {pool_opened:.1?}, tree open {tree_opened:.1?}, \
-         first answer {answered:.1?}, full speed {full:.0?} ({:.0?} a lookup)",
+        "{design}, {items} {kind}, index {}: since the kill: process gone {is_gone:.1?}, pool open {pool_opened:.1?}, \
+         tree open {tree_opened:.1?}, first answer {answered:.1?}, full speed {full:.0?} ({:.0?} a lookup)",
         if is_kept { "kept" } else { "rebuilt" },
         steady / LOOKUPS as u32,
     );
@@ -105,9 +115,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let texts = argument(1) == Some("texts");
     let design = argument(2).map_or(Ok(Design::default()), str::parse)?;
     if let Some(path) = argument(3) {
-        return fill(path, items, texts, design);
+        return fill(path, items, texts, design, argument(4).unwrap_or("rebuilt"));
     }
-    for keep in [KeepIndex::AfterKill, KeepIndex::Auto] {
+    for keep in ["kept", "rebuilt"] {
         measure(items, texts, design, keep)?;
     }
     Ok(())

@@ -17,14 +17,20 @@ pub struct Process {
 impl Process {
     /// Starts a test of this program in another process, whose [`role`] has these arguments.
     pub fn start(test: &str, words: &[&str]) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture", "--test-threads=1"])
-            .env(ROLE, words.join("\n"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::spawn(Self::command(test, words))
+    }
+
+    /// Returns the command that starts a test in its [`role`] with these arguments.
+    pub fn command(test: &str, words: &[&str]) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(ROLE, words.join("\n"));
+        command
+    }
+
+    /// Starts a command as a process whose input and error output are here.
+    pub fn spawn(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.stderr.take().unwrap());
         Self { child, output }
     }
@@ -32,6 +38,11 @@ impl Process {
     /// Returns its number.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Writes a line to its input.
+    pub fn tell(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
     /// Returns the next line of its output, or `None` if it has ended.
@@ -53,6 +64,15 @@ impl Process {
                 Some(other) => said.push(other),
                 None => panic!("the process ended without {line:?}: {said:#?}"),
             }
+        }
+    }
+
+    /// Kills it, but not the processes that it started, which may have its input and output.
+    pub fn kill_only(&mut self) {
+        self.child.kill().unwrap();
+        // `wait` would close its input.
+        while self.child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

@@ -2,6 +2,7 @@
 //! it from the front as it grows, so that no byte ever moves.
 
 mod address_space;
+mod device;
 pub(crate) mod numa;
 mod pages;
 mod sigbus;
@@ -20,6 +21,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 pub(crate) use self::address_space::address_space;
 use self::address_space::{reserve, reserve_within};
+pub use self::device::Device;
 pub(crate) use self::pages::{HUGE_BYTES, collapse};
 pub(crate) use self::sigbus::Watch;
 use crate::medium::is_memory;
@@ -62,6 +64,8 @@ pub struct Region {
     shared: bool,
     in_memory: bool,
     dax: bool,
+    /// The device that the file is.
+    device: Option<Device>,
     /// Reports the location if a byte of the file is missing when it is touched.
     watch: Option<Watch>,
     opener: Opener,
@@ -99,6 +103,7 @@ impl Region {
             shared: false,
             in_memory: true,
             dax: false,
+            device: None,
             watch: None,
             opener: Opener::this(),
             abandoned: AtomicBool::new(false),
@@ -133,11 +138,20 @@ impl Region {
     /// Maps `file` at its path, of which `len` bytes exist and `reserved` may come to exist: reserves as many as the
     /// address space allows.
     pub(crate) fn file(file: File, at: At<'_>, len: u64, reserved: RangeInclusive<u64>) -> Result<Self> {
+        let device = Device::of(&file)?;
+        if let Some(align) =
+            device.map(|device| device.align).filter(|align| !reserved.end().is_multiple_of(*align))
+        {
+            let what = format!("a pool on this device needs chunks that are multiples of {align} bytes");
+            return Err(Error::invalid(what));
+        }
         let (whole, base, reserved) = reserve_within(reserved)?;
-        let (dax, prot) = (is_dax(&file), ProtFlags::READ | ProtFlags::WRITE);
+        let (dax, prot) = (device.is_none() && is_dax(&file), ProtFlags::READ | ProtFlags::WRITE);
         let mapped = map_shared(base, reserved, prot, dax, &file);
         let mut region = Self::over(whole, base, reserved, len);
-        (region.shared, region.in_memory, region.dax) = (true, is_memory(&file), dax);
+        (region.shared, region.device) = (true, device);
+        region.in_memory = device.is_none() && is_memory(&file);
+        region.dax = device.map_or(dax, |device| device.is_persistent);
         region.watch = at.handled.then(|| Watch::new(base, reserved, at.path));
         region.file = Some(file);
         mapped.map_err(|error| Error::io("mapping the pool", error))?;
@@ -270,9 +284,19 @@ impl Region {
         self.file.as_ref()
     }
 
-    /// Returns the file, if stores reach it.
+    /// Returns the device that the file is.
+    pub(crate) fn device(&self) -> Option<Device> {
+        self.device
+    }
+
+    /// Returns the file, if it can have holes.
+    pub(crate) fn sparse_file(&self) -> Option<&File> {
+        self.file.as_ref().filter(|_| self.device.is_none())
+    }
+
+    /// Returns the file, if stores reach it and it can be resized.
     fn shared_file(&self) -> Option<&File> {
-        self.file.as_ref().filter(|_| self.shared)
+        self.sparse_file().filter(|_| self.shared)
     }
 
     /// Makes the first `len` bytes exist. The caller must prevent other threads from growing the region meanwhile.
@@ -280,6 +304,9 @@ impl Region {
         assert!(len <= self.reserved, "a region beyond its reservation");
         if len <= self.len() {
             return Ok(());
+        }
+        if self.device.is_some() {
+            return Err(Error::MediumFull { bytes: len });
         }
         if let Some(file) = self.shared_file() {
             // Beyond the limit the kernel would send a signal that ends the process.
@@ -310,14 +337,17 @@ impl Region {
     }
 
     /// Truncates the file to `len` bytes, at most its length. No thread may touch the bytes behind them, and the
-    /// caller must prevent growth meanwhile.
-    pub(crate) fn shrink(&self, len: u64) -> Result<()> {
+    /// caller must prevent growth meanwhile. Returns `false` if the file has a fixed size.
+    pub(crate) fn shrink(&self, len: u64) -> Result<bool> {
         assert!(len <= self.len(), "a region is not cut off behind its end");
-        let Some(file) = self.shared_file() else { return Ok(()) };
-        let cut = failpoint::call("ftruncate", || rustix::fs::ftruncate(file.as_fd(), len));
-        cut.map_err(|error| Error::io("cutting off the pool", error))?;
+        let Some(file) = self.shared_file() else { return Ok(self.device.is_none()) };
+        match failpoint::call("ftruncate", || rustix::fs::ftruncate(file.as_fd(), len)) {
+            Ok(()) => {}
+            Err(Errno::PERM) => return Ok(false),
+            Err(error) => return Err(Error::io("cutting off the pool", error)),
+        }
         self.len.store(len, Ordering::Release);
-        Ok(())
+        Ok(true)
     }
 
     /// Returns the bytes that the file system has allocated to the file, if stores reach it.
@@ -401,8 +431,11 @@ fn map_shared(
 
 fn full_or(error: rustix::io::Errno, bytes: u64) -> Error {
     match error {
-        // A populate that runs into a full tmpfs returns EFAULT; a store would have raised SIGBUS.
-        Errno::NOSPC | Errno::DQUOT | Errno::FAULT | Errno::NOMEM => Error::MediumFull { bytes },
+        // A populate that runs into a full tmpfs returns EFAULT; a store would have raised SIGBUS. A file that is sealed
+        // against growth returns EPERM.
+        Errno::NOSPC | Errno::DQUOT | Errno::FAULT | Errno::NOMEM | Errno::PERM => {
+            Error::MediumFull { bytes }
+        }
         error => Error::io(format!("growing the pool to {bytes} bytes"), error),
     }
 }

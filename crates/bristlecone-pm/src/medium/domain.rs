@@ -82,10 +82,19 @@ fn caches_are_persistent() -> bool {
 
 /// Returns whether the file is in memory (tmpfs, hugetlbfs).
 pub(crate) fn is_memory(file: &File) -> bool {
-    const TMPFS: u64 = 0x0102_1994;
     const HUGETLBFS: u64 = 0x9584_58f6;
-    rustix::fs::fstatfs(file.as_fd())
-        .is_ok_and(|stat| matches!(stat.f_type as u64 & 0xffff_ffff, TMPFS | HUGETLBFS))
+    file_system(file).is_some_and(|kind| matches!(kind, TMPFS | HUGETLBFS))
+}
+
+/// Returns whether the file is on tmpfs, as a memfd is.
+pub(crate) fn is_tmpfs(file: &File) -> bool {
+    file_system(file) == Some(TMPFS)
+}
+
+const TMPFS: u64 = 0x0102_1994;
+
+fn file_system(file: &File) -> Option<u64> {
+    rustix::fs::fstatfs(file.as_fd()).ok().map(|stat| stat.f_type as u64 & 0xffff_ffff)
 }
 
 impl fmt::Display for Domain {

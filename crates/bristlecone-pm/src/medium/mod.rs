@@ -29,7 +29,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::domain::Domain;
-pub(crate) use self::domain::is_memory;
+pub(crate) use self::domain::{is_memory, is_tmpfs};
 pub use self::native::Native;
 pub use self::prefetch::{prefetch, prefetch_to_write};
 

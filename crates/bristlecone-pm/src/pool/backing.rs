@@ -45,6 +45,17 @@ pub(super) fn data(file: &File, from: u64, to: u64) -> impl Iterator<Item = Rang
     })
 }
 
+/// Returns the same for a file that may be a device, all of which is data.
+pub(super) fn data_or_all(
+    file: &File,
+    is_device: bool,
+    from: u64,
+    to: u64,
+) -> impl Iterator<Item = Range<u64>> {
+    let all = is_device.then_some(from..to);
+    all.into_iter().chain((!is_device).then(|| data(file, from, to)).into_iter().flatten())
+}
+
 /// Returns the holes of a file between two offsets, in whole pages.
 pub(super) fn holes(file: &File, from: u64, to: u64) -> impl Iterator<Item = Range<u64>> {
     let mut before = from;
@@ -63,7 +74,7 @@ fn descriptors_page_end(geometry: &Geometry, chunks: u64) -> u64 {
 
 /// Backs the header of a file that is mapped for writing, for its existing chunks.
 pub(super) fn back_header(region: &Region, geometry: &Geometry) -> Result<()> {
-    let Some(file) = region.as_file() else { return Ok(()) };
+    let Some(file) = region.sparse_file() else { return Ok(()) };
     let chunks = geometry.chunks_within(region.len());
     let end = descriptors_page_end(geometry, chunks).min(region.len());
     for hole in holes(file, 0, end) {
@@ -130,7 +141,7 @@ impl<M: Medium> PoolFile<M> {
             let ids = (part.start - base) / 8..(part.end - base).div_ceil(8);
             ids.map(|id| id as u32).try_for_each(|id| each(id, self.descriptor(id).load(self.medium())))
         };
-        match self.region.as_file() {
+        match self.region.sparse_file() {
             Some(file) => data(file, from, end).try_for_each(look),
             None => look(from..end),
         }

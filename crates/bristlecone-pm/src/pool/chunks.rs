@@ -426,9 +426,11 @@ impl<M: Medium> PoolFile<M> {
     /// Returns whether a chunk that is marked as never written begins with nonzero data. Holes are not read.
     pub(super) fn looks_used(&self, id: u32) -> bool {
         let start = self.chunk_offset(id);
-        let Some(file) = self.region.as_file() else { return false };
-        let begins = data(file, start, start + PAGE_BYTES).next().is_some_and(|data| data.start == start);
-        begins && self.words(start, PAGE_BYTES as usize / 8).iter().any(|word| word.load(self.medium()) != 0)
+        let begins =
+            |file| data(file, start, start + PAGE_BYTES).next().is_some_and(|data| data.start == start);
+        let may_begin = self.region.as_file().is_some() && self.region.sparse_file().is_none_or(begins);
+        may_begin
+            && self.words(start, PAGE_BYTES as usize / 8).iter().any(|word| word.load(self.medium()) != 0)
     }
 
     /// Returns whether a tree owns a chunk.

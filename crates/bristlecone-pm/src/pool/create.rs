@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::file_lock::lock;
 use super::layout::CHUNK_BYTES_LEAST;
 use super::new_file::NewFile;
-use super::open::{Found, detect};
+use super::open::{Found, detect, expect_possible};
 use super::superblock::Contents;
-use super::{Access, CHUNK_BYTES, CreateOptions, Geometry, Glance, PoolFile, TREES_MAX, backing};
+use super::{Access, CHUNK_BYTES, CreateOptions, Geometry, Glance, Nameless, PoolFile, TREES_MAX, backing};
 use crate::segment::new_number;
 use crate::{At, Domain, Error, Medium, Region, Result, failpoint};
 
@@ -127,7 +127,8 @@ impl<M: Medium> PoolFile<M> {
     ) -> Result<Unnamed<'p, M>> {
         let geometry = options.geometry()?;
         let (file, name) = NewFile::make(at.path)?;
-        let pool = Self::create_on(file, at, Some(at.path), geometry, new_identity(), chosen, make_medium)?;
+        let pool =
+            Self::create_on((file, 0), at, Some(at.path), geometry, new_identity(), chosen, make_medium)?;
         Ok(Unnamed { pool, name })
     }
 
@@ -145,7 +146,8 @@ impl<M: Medium> PoolFile<M> {
         let at = at.into();
         let (file, name) = NewFile::make_again(at.path)?;
         let as_before = |_| of.domain;
-        let pool = Self::create_on(file, at, Some(at.path), of.geometry, of.uuid, as_before, make_medium)?;
+        let pool =
+            Self::create_on((file, 0), at, Some(at.path), of.geometry, of.uuid, as_before, make_medium)?;
         Ok(Unnamed { pool, name })
     }
 
@@ -167,11 +169,49 @@ impl<M: Medium> PoolFile<M> {
         let path = Path::new("a temporary pool");
         let at = if handled { At::from(path) } else { At::unhandled(path) };
         let chosen = |detected| options.domain.unwrap_or(detected);
-        Self::create_on(file, at, None, geometry, new_identity(), chosen, make_medium)
+        Self::create_on((file, 0), at, None, geometry, new_identity(), chosen, make_medium)
+    }
+
+    /// Creates a pool in a file that was passed as a descriptor, and holds [no pool](Nameless::is_blank). The file keeps
+    /// its length if it has one. A kill before this returns leaves a file without a pool, or with an empty one. `handled`
+    /// is the one of [`At`].
+    ///
+    /// # Errors
+    ///
+    /// [`Exists`](Error::Exists) if there is a pool, or anything else; [`Invalid`](Error::Invalid) if the file may not
+    /// grow to the maximum; otherwise as [`create`](Self::create). Except after the first two, the file holds no pool.
+    pub fn create_nameless(
+        nameless: &Nameless,
+        handled: bool,
+        options: &CreateOptions,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Arc<Self>> {
+        lock(&nameless.file, Access::Write)?;
+        if !nameless.is_blank()? {
+            return Err(Error::Exists { path: nameless.label.clone() });
+        }
+        let (geometry, len) = (options.geometry()?, nameless.len()?);
+        if nameless.is_fixed && len < geometry.max_bytes() {
+            let (label, needed) = (nameless.label.display(), geometry.max_bytes());
+            let what =
+                format!("{label} has {len} bytes, and may not grow: this maximum needs {needed} bytes");
+            return Err(Error::invalid(what));
+        }
+        nameless.clear()?;
+        let at = At { path: &nameless.label, handled };
+        let file = nameless.file.try_clone().map_err(|error| Error::at_path(at.path, error))?;
+        let chosen = |detected| options.domain.unwrap_or(detected);
+        let file = (file, len.min(geometry.max_bytes()));
+        let pool =
+            Self::create_on(file, at, nameless.named(), geometry, new_identity(), chosen, make_medium)?;
+        if len > 0 {
+            pool.recover_chunks()?;
+        }
+        Ok(pool)
     }
 
     fn create_on(
-        file: File,
+        (file, len): (File, u64),
         at: At<'_>,
         path: Option<&Path>,
         geometry: Geometry,
@@ -181,11 +221,12 @@ impl<M: Medium> PoolFile<M> {
     ) -> Result<Arc<Self>> {
         lock(&file, Access::Write)?;
         let max_bytes = geometry.max_bytes();
-        let region = Region::file(file, at, 0, max_bytes..=max_bytes)?;
+        let region = Region::file(file, at, len, max_bytes..=max_bytes)?;
         region.grow(geometry.header_bytes())?;
         backing::back_header(&region, &geometry)?;
         let detected = detect(&region);
         let domain = chosen(detected);
+        expect_possible(&region, domain)?;
         Ok(Self::format(region, geometry, make_medium(domain), (domain, detected), path, uuid))
     }
 
@@ -217,7 +258,8 @@ impl<M: Medium> PoolFile<M> {
             sequence: 0,
             domain,
             clean: false,
-            seal: path.and_then(|_| new_number()).unwrap_or(0),
+            // Simulations repeat exactly: a pool in memory has no segment.
+            seal: region.as_file().and_then(|_| new_number()).unwrap_or(0),
             intent: false,
             commits: false,
             pages: false,

@@ -1,11 +1,13 @@
 //! Opening a pool that another process writes to, for reading: see [`crate::segment`].
 
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::layout::{DIRECTORY_OFFSET, Descriptor};
 use super::open::{detect, open_regular, reservation};
 use super::superblock::Contents;
-use super::{Access, Found, PoolFile, PoolInfo, header};
+use super::{Access, Found, Nameless, PoolFile, PoolInfo, header};
 use crate::segment::{Follower, Identity, ManifestReader};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
@@ -34,21 +36,52 @@ impl<M: Medium> PoolFile<M> {
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
         let at = at.into();
-        let file = open_regular(at.path, Access::Follow)?;
+        Self::follow_in(
+            open_regular(at.path, Access::Follow)?,
+            (at, Some(at.path)),
+            None,
+            layout,
+            make_medium,
+        )
+    }
+
+    /// Does the same for a pool without a name, and its index. `handled` is the one of [`At`].
+    ///
+    /// # Errors
+    ///
+    /// As [`follow`](Self::follow).
+    pub fn follow_nameless(
+        (pool, index): (Nameless, Nameless),
+        handled: bool,
+        layout: u64,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Arc<Self>> {
+        let (file, label) = pool.into_parts();
+        let at = At { path: &label, handled };
+        Self::follow_in(file, (at, None), Some(index.into_parts()), layout, make_medium)
+    }
+
+    fn follow_in(
+        file: File,
+        (at, named): (At<'_>, Option<&Path>),
+        index: Option<(File, PathBuf)>,
+        layout: u64,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Arc<Self>> {
         let len = file.metadata().map_err(|error| Error::at_path(at.path, error))?.len();
         if len < DIRECTORY_OFFSET {
             return Err(Error::NotAPool { path: at.path.to_owned() });
         }
         let (contents, damage) = header::superblock(&file, at.path, Access::Follow)?;
         let identity =
-            Identity { uuid: contents.uuid, seal: 0, was_clean: true, opening: 0, layout, pool: at.path };
-        let follower = Follower::attach(&identity)?;
+            Identity { uuid: contents.uuid, seal: 0, was_clean: true, opening: 0, layout, pool: named };
+        let follower = Follower::attach(at.path, &identity, index)?;
         let reserved = reservation(len, contents.geometry.max_bytes());
         let region = Region::follow(file, at, len, reserved, follower.over())?;
         let detected = detect(&region);
         let medium = make_medium(contents.domain);
         let found = Found { contents, was_clean: false, seal: 0, damage };
-        let pool = Self::assemble(region, medium, found, detected, Some(at.path), Access::Follow);
+        let pool = Self::assemble(region, medium, found, detected, named, Access::Follow);
         let turn = AtomicU64::new(Contents::turn(&pool.region, &pool.medium));
         // A writer that started since the superblock was read has written another one, and is in another life.
         if !follower.has_writer() {

@@ -65,6 +65,19 @@ impl Geometry {
         self.header_bytes() + self.chunks_max * self.chunk_bytes
     }
 
+    /// Returns the sizes of the largest new pool that fits these bytes; `None` if none does.
+    pub(crate) fn largest(bytes: u64, chunk_bytes: u64) -> Option<Self> {
+        let with = |chunks_max| Self { chunk_bytes, chunks_max, trees_max: super::TREES_MAX };
+        with(1).is_valid().then_some(())?;
+        let chunks = bytes / chunk_bytes;
+        // The header takes some of them: one descriptor for each chunk.
+        let mut chunks_max = chunks.saturating_sub(with(chunks).header_bytes() / chunk_bytes);
+        while with(chunks_max + 1).max_bytes() <= bytes {
+            chunks_max += 1;
+        }
+        Some(with(chunks_max)).filter(|found| found.is_valid() && found.max_bytes() <= bytes)
+    }
+
     /// Returns these sizes with twice as many chunks; `None` if no pool can have as many.
     pub fn roomier(self) -> Option<Self> {
         Some(Self { chunks_max: self.chunks_max * 2, ..self }).filter(Self::is_valid)

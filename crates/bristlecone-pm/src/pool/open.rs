@@ -11,7 +11,7 @@ use super::layout::DIRECTORY_OFFSET;
 use super::new_file;
 use super::pages::Pages;
 use super::superblock::Contents;
-use super::{Access, Geometry, Issue, OpenOptions, PoolFile, backing, header};
+use super::{Access, Geometry, Issue, Nameless, OpenOptions, PoolFile, backing, header};
 use crate::segment::new_number;
 use crate::sync::AtomicU64;
 use crate::{At, Domain, Error, Events, Flushed, Medium, Region, Result};
@@ -109,9 +109,38 @@ impl<M: Medium> PoolFile<M> {
         make_medium: impl FnOnce(Domain) -> M,
         may: impl FnOnce(&Glance) -> Result<()>,
     ) -> Result<Arc<Self>> {
-        let (at, access) = (at.into(), Access::Write);
-        let path = at.path;
-        let (file, len) = Self::begin(path, access)?;
+        let at = at.into();
+        let file = Self::begin(at.path, Access::Write)?;
+        Self::open_locked(file, (at, Some(at.path)), options, make_medium, may)
+    }
+
+    /// Opens a pool whose file was passed as a descriptor, as [`open_if`](Self::open_if) does. `handled` is the one of
+    /// [`At`].
+    ///
+    /// # Errors
+    ///
+    /// As [`open_if`](Self::open_if); [`NotFound`](Error::NotFound) if there is no pool in the file.
+    pub fn open_nameless(
+        nameless: Nameless,
+        handled: bool,
+        options: &OpenOptions,
+        make_medium: impl FnOnce(Domain) -> M,
+        may: impl FnOnce(&Glance) -> Result<()>,
+    ) -> Result<Arc<Self>> {
+        let (len, is_named) = (nameless.expect_pool()?, nameless.named().is_some());
+        let (file, label) = nameless.into_parts();
+        let at = At { path: &label, handled };
+        Self::open_locked((file, len), (at, is_named.then_some(&*label)), options, make_medium, may)
+    }
+
+    fn open_locked(
+        (file, len): (File, u64),
+        (at, named): (At<'_>, Option<&Path>),
+        options: &OpenOptions,
+        make_medium: impl FnOnce(Domain) -> M,
+        may: impl FnOnce(&Glance) -> Result<()>,
+    ) -> Result<Arc<Self>> {
+        let (path, access) = (at.path, Access::Write);
         let contents = header::probe(&file, path, len, access)?;
         may(&Glance::of(&contents, &file, path)?)?;
         let max_bytes = raised(contents.geometry, options.max_bytes)?.max_bytes();
@@ -122,12 +151,14 @@ impl<M: Medium> PoolFile<M> {
         // A journal is never detected: a pool keeps its own.
         let own = (contents.domain == Domain::Journal).then_some(Domain::Journal);
         let domain = options.domain.or(own).unwrap_or(detected);
-        if !contents.clean && domain != Domain::Process {
+        expect_possible(&region, domain)?;
+        let is_new = !contents.clean && domain != Domain::Process && region.device().is_none();
+        if let Some(path) = named.filter(|_| is_new) {
             // The process that created the file may have been killed before its name was durable.
             new_file::sync_name(path)?;
         }
         let in_force = OpenOptions { domain: Some(domain), ..*options };
-        Self::open_on(region, &in_force, detected, make_medium(domain), Some(path), access)
+        Self::open_on(region, &in_force, detected, make_medium(domain), named, access)
     }
 
     /// Opens a pool file without ever writing to it. Recovery works on a private copy of the pages that it changes.
@@ -140,16 +171,40 @@ impl<M: Medium> PoolFile<M> {
         at: impl Into<At<'p>>,
         make_medium: impl FnOnce(Domain) -> M,
     ) -> Result<Arc<Self>> {
-        let (at, access) = (at.into(), Access::Read);
-        let path = at.path;
-        let (file, len) = Self::begin(path, access)?;
+        let at = at.into();
+        let file = Self::begin(at.path, Access::Read)?;
+        Self::open_locked_read_only(file, (at, Some(at.path)), make_medium)
+    }
+
+    /// Opens a pool whose file was passed as a descriptor, as [`open_read_only`](Self::open_read_only) does. `handled` is
+    /// the one of [`At`].
+    ///
+    /// # Errors
+    ///
+    /// As [`open_nameless`](Self::open_nameless).
+    pub fn open_nameless_read_only(
+        nameless: Nameless,
+        handled: bool,
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Arc<Self>> {
+        let len = nameless.expect_pool()?;
+        let (file, label) = nameless.into_parts();
+        Self::open_locked_read_only((file, len), (At { path: &label, handled }, None), make_medium)
+    }
+
+    fn open_locked_read_only(
+        (file, len): (File, u64),
+        (at, named): (At<'_>, Option<&Path>),
+        make_medium: impl FnOnce(Domain) -> M,
+    ) -> Result<Arc<Self>> {
+        let (path, access) = (at.path, Access::Read);
         let contents = header::probe(&file, path, len, access)?;
         let max_bytes = contents.geometry.max_bytes();
         let region = Region::private(file, at, len.min(max_bytes), reservation(len, max_bytes))?;
         backing::blank_holes(&region, &contents.geometry)?;
         let detected = detect(&region);
         let options = OpenOptions { domain: Some(contents.domain), max_bytes: None };
-        Self::open_on(region, &options, detected, make_medium(Domain::Process), Some(path), access)
+        Self::open_on(region, &options, detected, make_medium(Domain::Process), named, access)
     }
 
     /// Opens and locks the file; returns it and its length.
@@ -212,7 +267,7 @@ impl<M: Medium> PoolFile<M> {
         }
         let mut found = Found { contents, was_clean: contents.clean, seal: contents.seal, damage };
         // Simulations repeat exactly: a pool in memory has no segment.
-        let is_numbered = path.is_some() && access == Access::Write;
+        let is_numbered = region.as_file().is_some() && access == Access::Write;
         found.contents.seal = if is_numbered { new_number().unwrap_or(0) } else { 0 };
         let pool = Self::assemble(region, medium, found, detected, path, access);
         pool.recover_chunks()?;
@@ -345,7 +400,20 @@ fn raised(found: Geometry, max_bytes: Option<u64>) -> Result<Geometry> {
 }
 
 pub(super) fn detect(region: &Region) -> Domain {
+    if region.device().is_some_and(|device| !device.is_persistent) {
+        return Domain::Process;
+    }
     region.as_file().map_or(Domain::Process, |file| Domain::detect(file, region.dax()))
+}
+
+/// Checks that the medium of a region supports a domain: a device cannot be synced.
+pub(super) fn expect_possible(region: &Region, domain: Domain) -> Result<()> {
+    match domain {
+        Domain::Msync | Domain::Journal if region.device().is_some() => {
+            Err(Error::invalid(format!("a device in device-DAX mode cannot have the domain {domain}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Opens a file for reading, or for reading and writing. Anything but a regular file is rejected without blocking.

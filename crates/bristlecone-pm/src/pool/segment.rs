@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::PoolFile;
 use super::directory::TreeId;
+use super::{Nameless, PoolFile};
 use crate::Medium;
 use crate::segment::{Identity, KeepIndex, Manifest, ManifestReader, Memory, Segment};
 
@@ -12,13 +12,26 @@ impl<M: Medium> PoolFile<M> {
     /// Must be called before any tree is opened. `layout` is a hash of what the state of trees depends on: an index of
     /// another layout is not restored.
     pub fn keep_index(&self, keep: KeepIndex, layout: u64) {
-        let Some(path) = &self.path else { return };
+        if self.path.is_some() {
+            self.keep_segment(Segment::open(&self.identity(layout), keep, self.is_read_only()));
+        }
+    }
+
+    /// Does the same for a pool without a name, whose index is in a file that was passed as a descriptor, and is
+    /// [of this pool](Nameless::expect_index_of).
+    pub fn keep_index_in(&self, index: Nameless, keep: KeepIndex, layout: u64) {
+        let identity = self.identity(layout);
+        self.keep_segment(Segment::open_in(index.into_parts(), &identity, keep, self.is_read_only()));
+    }
+
+    fn identity(&self, layout: u64) -> Identity<'_> {
         let uuid = self.lock_contents().uuid;
         let (seal, was_clean, opening) = (self.seal, self.was_clean, self.opening);
-        let identity = Identity { uuid, seal, was_clean, opening, layout, pool: path };
-        if let Some(segment) = Segment::open(&identity, keep, self.is_read_only()) {
-            let _ = self.segment.set(segment);
-        }
+        Identity { uuid, seal, was_clean, opening, layout, pool: self.path.as_deref() }
+    }
+
+    fn keep_segment(&self, segment: Option<Arc<Segment>>) {
+        segment.into_iter().for_each(|segment| _ = self.segment.set(segment));
     }
 
     fn segment(&self) -> Option<&Arc<Segment>> {

@@ -110,8 +110,7 @@ impl<M: Medium> PoolFile<M> {
             let bare = (0..).zip(&chunks.bare);
             let tail = bare.take_while(|&(at, &id)| id + 1 + at == chunks.begun && may(id)).count();
             let end = chunks.begun - tail as u32;
-            if tail > 0 {
-                self.region.shrink(self.chunk_offset(end))?;
+            if tail > 0 && self.region.shrink(self.chunk_offset(end))? {
                 chunks.begun = end;
                 chunks.bare.drain(..tail);
             }

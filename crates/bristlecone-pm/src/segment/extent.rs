@@ -100,7 +100,8 @@ impl Extent {
         }
         // SAFETY: the whole reservation, whose contents this does not change. A child does not touch it.
         unsafe { libc::madvise(whole.0.cast(), whole.1, libc::MADV_DONTFORK) };
-        let watch = is_followed.then(|| Watch::patching(base, reserved as u64, &segment.path, &segment.over));
+        let watch =
+            is_followed.then(|| Watch::patching(base, reserved as u64, segment.place.path(), &segment.over));
         let shared =
             Shared { segment: Arc::clone(segment), number, kept: AtomicBool::new(false), _watch: watch };
         Some(Self { base, reserved, whole, shared: Some(shared), opener: Opener::this() })

@@ -10,7 +10,7 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,7 +23,7 @@ use super::left::Left;
 use super::live::{LINES, Line, Live, Phase, ROWS, Row, WriterState};
 use super::mapping::Mapping;
 use super::owner::{self, Lock};
-use super::place::{open_own, path_of};
+use super::place::{Place, open_own};
 use super::retired::SharedCells;
 use super::{Identity, KeepIndex, ManifestReader, Memory, Mode, Segment, State};
 use crate::sync::wait::{self, lock};
@@ -72,16 +72,24 @@ struct Pinned<'f> {
 }
 
 impl Follower {
-    /// Attaches to the writer of a pool.
+    /// Attaches to the writer of a pool, whose index is in shared memory or in a file that is given with its description.
     ///
     /// # Errors
     ///
     /// [`NoWriter`](Error::NoWriter), with the reason that prevents following.
-    pub(crate) fn attach(identity: &Identity<'_>) -> Result<Self> {
-        let no_writer = |why: &str| Error::NoWriter { path: identity.pool.to_owned(), why: why.to_owned() };
-        let path = path_of(identity.uuid);
-        let file = open_own(&path)
-            .ok_or_else(|| no_writer("no process writes to it that keeps its index in shared memory"))?;
+    pub(crate) fn attach(
+        pool: &Path,
+        identity: &Identity<'_>,
+        index: Option<(File, PathBuf)>,
+    ) -> Result<Self> {
+        let no_writer = |why: &str| Error::NoWriter { path: pool.to_owned(), why: why.to_owned() };
+        let named = || {
+            let place = Place::of(identity.uuid);
+            let file = open_own(place.path())
+                .ok_or_else(|| no_writer("no process writes to it that keeps its index in shared memory"))?;
+            Ok((file, place))
+        };
+        let (file, place) = index.map_or_else(named, |(file, label)| Ok((file, Place::Given(label))))?;
         let header = Header::read(&file).ok_or_else(|| no_writer("its index in shared memory is damaged"))?;
         header.is_of(identity).map_err(no_writer)?;
         if !owner::is_held(&file, Lock::Writer) {
@@ -101,9 +109,9 @@ impl Follower {
         let fences = live.has_fences() || !live.fences_by_kernel();
         let (at, row) = Self::take_row(&file).map_err(no_writer)?;
         let state = State { begun: 1, cells, ..State::default() };
-        let mut segment = Segment::over(file, (path, Mode::Follow, KeepIndex::Never), header, (state, None));
+        let mut segment = Segment::over(file, (place, Mode::Follow, KeepIndex::Never), header, (state, None));
         segment.watch_cells();
-        live.watch(&segment.path, &segment.over);
+        live.watch(segment.place.path(), &segment.over);
         wait::watch(waits);
         let follower = Self {
             over: Arc::clone(&segment.over),
@@ -194,7 +202,7 @@ impl Follower {
     pub fn has_writer(&self) -> bool {
         let is_there = self.is_current()
             && owner::is_held(&self.segment.file, Lock::Writer)
-            && self.segment.file.metadata().is_ok_and(|file| file.nlink() > 0);
+            && self.segment.place.is_there(&self.segment.file);
         if !is_there {
             self.over.store(true, Relaxed);
         }

@@ -72,7 +72,7 @@ impl Header {
             opening: identity.opening,
             notes_words: 0,
             notes_crc: 0,
-            pool: PoolFileId::of(identity.pool),
+            pool: identity.pool.and_then(PoolFileId::of),
         })
     }
 
@@ -85,9 +85,11 @@ impl Header {
             && boot() == Some(self.boot)
     }
 
-    /// Returns the header for another opening, which uses the segment from here on.
+    /// Returns the header for another opening, which uses the segment from here on. The pool's file may have another name
+    /// now, or be a copy.
     pub fn reopened(&self, identity: &Identity<'_>) -> Self {
-        Self { opening: identity.opening, ..self.unseal() }
+        let pool = identity.pool.and_then(PoolFileId::of);
+        Self { opening: identity.opening, pool, ..self.unseal() }
     }
 
     /// Checks whether it is the segment of an open pool that this process can read; `Err` holds the
@@ -95,7 +97,7 @@ impl Header {
     pub fn is_of(&self, identity: &Identity<'_>) -> Result<(), &'static str> {
         if self.uuid != identity.uuid
             || boot() != Some(self.boot)
-            || self.pool != PoolFileId::of(identity.pool)
+            || self.pool != identity.pool.and_then(PoolFileId::of)
         {
             return Err("its index in shared memory is that of another file");
         }
@@ -205,6 +207,28 @@ impl Header {
     }
 }
 
+/// What a file holds, by its first words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// A segment of a pool with this identity, in any format.
+    Segment([u64; 2]),
+    /// Zeros, or nothing.
+    Nothing,
+    /// Something else, or a part of a segment's first words.
+    Other,
+}
+
+/// Returns what a file holds. The first words of a header are the same in each format: the identity is where it is here.
+pub(crate) fn holds(file: &File) -> Holds {
+    let len = file.metadata().map_or(0, |file| file.len()).min(8 * WORDS as u64);
+    let Some(bytes) = read_at(file, len as usize, 0) else { return Holds::Other };
+    match words_of(&bytes)[..] {
+        [MAGIC, _, _, uuid0, uuid1, ..] => Holds::Segment([uuid0, uuid1]),
+        _ if bytes.iter().all(|byte| *byte == 0) => Holds::Nothing,
+        _ => Holds::Other,
+    }
+}
+
 /// Returns a number that no other close or opening has; `None` without entropy.
 pub(crate) fn new_number() -> Option<u64> {
     let mut number = [0; 8];
@@ -243,7 +267,7 @@ mod tests {
     }
 
     fn identity(uuid: [u64; 2], seal: u64, layout: u64) -> Identity<'static> {
-        Identity { uuid, seal, was_clean: true, opening: 9, layout, pool: Path::new("/dev/null") }
+        Identity { uuid, seal, was_clean: true, opening: 9, layout, pool: Some(Path::new("/dev/null")) }
     }
 
     #[test]

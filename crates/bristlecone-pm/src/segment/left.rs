@@ -15,7 +15,6 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -23,6 +22,7 @@ use rustix::fs::{SeekFrom, seek};
 
 use super::header::Header;
 use super::live::{END, Live};
+use super::place::Place;
 use super::retired::SharedCells;
 use super::{EXTENT_BYTES, EXTENTS_MAX, Identity, KeepIndex, ManifestReader, Mode, Segment, State};
 
@@ -54,7 +54,7 @@ impl Segment {
     /// Takes over the segment of a killed writer. Returns `None` if a part of it is missing, or a follower may still
     /// read it.
     pub(super) fn take_over(
-        (file, path): (File, PathBuf),
+        (file, place): (File, Place),
         header: &Header,
         identity: &Identity<'_>,
         keep: KeepIndex,
@@ -73,7 +73,7 @@ impl Segment {
         let state = State { begun, cells, left, ..State::default() };
         let header = header.reopened(identity);
         header.write(&file, &[]).ok()?;
-        let segment = Self::over(file, (path, Mode::Write, keep), header, (state, Some(live)));
+        let segment = Self::over(file, (place, Mode::Write, keep), header, (state, Some(live)));
         segment.live.as_ref()?;
         // Zeroed, regardless of old contents. Extents that were free have no data.
         let unused = (1..begun).filter(|extent| !used.contains(extent));

@@ -67,12 +67,12 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, fallocate, flock,
 pub use self::extent::Extent;
 pub use self::follow::Follower;
 use self::header::Header;
-pub(crate) use self::header::{NUMBER_BITS, new_number};
+pub(crate) use self::header::{Holds, NUMBER_BITS, holds, new_number};
 use self::left::Left;
 use self::live::{Live, Phase};
 pub use self::manifest::{Manifest, ManifestReader};
 use self::owner::Lock;
-use self::place::{earlier_paths, open_own, path_of};
+use self::place::{Place, earlier_paths, open_own};
 pub use self::released::Released;
 use self::retired::{Retired, SharedCells};
 use self::saved::SavedTree;
@@ -144,7 +144,7 @@ struct State {
 #[derive(Debug)]
 pub struct Segment {
     file: File,
-    path: PathBuf,
+    place: Place,
     mode: Mode,
     keep: KeepIndex,
     header: Header,
@@ -229,7 +229,8 @@ pub(crate) struct Identity<'p> {
     pub opening: u64,
     /// A hash of what the layout and the meaning of the state depend on.
     pub layout: u64,
-    pub pool: &'p Path,
+    /// `None`: it has no name.
+    pub pool: Option<&'p Path>,
 }
 
 /// Removes a segment of this user that no process has open.
@@ -272,11 +273,31 @@ impl Segment {
         Self::create(identity, keep).map(Arc::new)
     }
 
-    /// Opens an existing segment if it fits the pool. If the pool is open for writing, a segment that does not fit is
-    /// removed.
+    /// Opens the segment of a pool without a name in a file that is locked, as [`open`](Self::open) does. The file is of
+    /// this pool, or empty.
+    pub(crate) fn open_in(
+        (file, label): (File, PathBuf),
+        identity: &Identity<'_>,
+        keep: KeepIndex,
+        read_only: bool,
+    ) -> Option<Arc<Self>> {
+        let mode = if read_only { Mode::Read } else { Mode::Write };
+        let place = Place::Given(label);
+        let found = Self::resume_in((file.try_clone().ok()?, place.clone()), identity, keep, mode);
+        if found.is_some() || read_only {
+            return found.map(Arc::new);
+        }
+        place.remove(&file);
+        let header = Header::new(identity)?;
+        header.write(&file, &[]).ok()?;
+        Some(Arc::new(Self::empty((file, place), header, keep)))
+    }
+
+    /// Opens an existing segment in shared memory if it fits the pool. If the pool is open for writing, a segment that
+    /// does not fit is removed.
     fn resume(identity: &Identity<'_>, keep: KeepIndex, mode: Mode) -> Option<Self> {
-        let path = path_of(identity.uuid);
-        let file = open_own(&path)?;
+        let place = Place::of(identity.uuid);
+        let file = open_own(place.path())?;
         let operation = match mode {
             Mode::Write => FlockOperation::NonBlockingLockExclusive,
             Mode::Read | Mode::Follow => FlockOperation::NonBlockingLockShared,
@@ -289,13 +310,22 @@ impl Segment {
                 is_locked()
             }))
         .then_some(())?;
+        Self::resume_in((file, place), identity, keep, mode)
+    }
+
+    fn resume_in(
+        (file, place): (File, Place),
+        identity: &Identity<'_>,
+        keep: KeepIndex,
+        mode: Mode,
+    ) -> Option<Self> {
         let found = Header::read(&file).filter(|header| keep != KeepIndex::Never && header.fits(identity));
         if !identity.was_clean && mode == Mode::Write {
             let taken = found.filter(|_| keep.is_over_kills());
             let taken = taken.and_then(|header| {
-                Self::take_over((file.try_clone().ok()?, path.clone()), &header, identity, keep)
+                Self::take_over((file.try_clone().ok()?, place.clone()), &header, identity, keep)
             });
-            return taken.or_else(|| Self::discard(&file, &path));
+            return taken.or_else(|| Self::discard(&file, &place));
         }
         let fits = || {
             let header = found?;
@@ -311,14 +341,14 @@ impl Segment {
                     .is_none_or(|live| !(live.had_followers() && live.passed_by_all(&file) < live.epoch()))
         };
         let Some((header, (begun, trees))) = fits().filter(|_| is_unread()) else {
-            return if mode == Mode::Write { Self::discard(&file, &path) } else { None };
+            return if mode == Mode::Write { Self::discard(&file, &place) } else { None };
         };
         let used: BTreeSet<u32> = trees.values().flat_map(|kept| kept.extents.iter().copied()).collect();
         let live = if mode == Mode::Write { Live::write(&file) } else { None };
         let cells = SharedCells::begin(&file, live.is_some());
         let state = State { trees, begun, cells, ..State::default() };
         let header = header.reopened(identity);
-        let segment = Self::over(file, (path, mode, keep), header, (state, live));
+        let segment = Self::over(file, (place, mode, keep), header, (state, live));
         // Zeroed, regardless of old contents.
         (1..begun).filter(|extent| !used.contains(extent)).for_each(|extent| segment.give_back(extent));
         // Its seal would not match any more from here on.
@@ -326,16 +356,17 @@ impl Segment {
     }
 
     /// Removes a segment that does not fit.
-    fn discard(file: &File, path: &Path) -> Option<Self> {
+    fn discard(file: &File, place: &Place) -> Option<Self> {
         // Followers of a dead writer learn from this that they no longer read the pool.
         Live::write(file).into_iter().for_each(|live| live.set_phase(Phase::Closed));
-        let _ = std::fs::remove_file(path);
+        place.remove(file);
         None
     }
 
+    /// Creates the file of an empty segment in shared memory.
     fn create(identity: &Identity<'_>, keep: KeepIndex) -> Option<Self> {
-        let path = path_of(identity.uuid);
-        let (file, has_name) = new_file(&path)?;
+        let place = Place::of(identity.uuid);
+        let (file, has_name) = new_file(place.path())?;
         let made = || {
             is_memory(&file).then_some(())?;
             // Regardless of the umask.
@@ -343,17 +374,22 @@ impl Segment {
             failpoint::call("flock", || flock(&file, FlockOperation::NonBlockingLockExclusive)).ok()?;
             let header = Header::new(identity)?;
             header.write(&file, &[]).ok()?;
-            if has_name { Some(header) } else { name_file(&file, &path).map(|()| header) }
+            if has_name { Some(header) } else { name_file(&file, place.path()).map(|()| header) }
         };
         let Some(header) = made() else {
             if has_name {
-                let _ = std::fs::remove_file(&path);
+                place.remove(&file);
             }
             return None;
         };
+        Some(Self::empty((file, place), header, keep))
+    }
+
+    /// Returns an empty segment in a file that is locked, and has its header.
+    fn empty((file, place): (File, Place), header: Header, keep: KeepIndex) -> Self {
         let live = Live::write(&file);
         let state = State { begun: 1, cells: SharedCells::begin(&file, live.is_some()), ..State::default() };
-        Some(Self::over(file, (path, Mode::Write, keep), header, (state, live)))
+        Self::over(file, (place, Mode::Write, keep), header, (state, live))
     }
 
     /// Returns whether a clean close had saved it, and everything used so far was unchanged.
@@ -363,7 +399,7 @@ impl Segment {
 
     fn over(
         file: File,
-        (path, mode, keep): (PathBuf, Mode, KeepIndex),
+        (place, mode, keep): (Place, Mode, KeepIndex),
         header: Header,
         (state, live): (State, Option<Live>),
     ) -> Self {
@@ -371,7 +407,7 @@ impl Segment {
         let live = live.filter(|_| mode != Mode::Write || owner::take(&file, Lock::Writer));
         Self {
             file,
-            path,
+            place,
             mode,
             keep,
             header,
@@ -474,7 +510,7 @@ impl Drop for Segment {
             self.set_phase(Phase::Closed);
             owner::give_back(&self.file, Lock::Writer);
             if !self.sealed.load(Relaxed) {
-                let _ = std::fs::remove_file(&self.path);
+                self.place.remove(&self.file);
             }
         }
         // A child that was forked meanwhile holds the file, and with it the lock: closing the file would not release

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{SeekFrom, ftruncate, seek};
 use rustix::io::Errno;
 
 use crate::failpoint;
@@ -15,6 +15,44 @@ pub(super) const PREFIX: &str = "bristlecone-";
 
 /// Format of the segment and of its manifest.
 pub(super) const FORMAT: u64 = 3;
+
+/// The place of a segment.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// A file in shared memory, at this path.
+    Named(PathBuf),
+    /// A file that the caller passed as a descriptor, with its description.
+    Given(PathBuf),
+}
+
+impl Place {
+    /// Returns the place of a pool's segment in shared memory.
+    pub fn of(uuid: [u64; 2]) -> Self {
+        Self::Named(path_of(uuid))
+    }
+
+    /// Returns the path, or the description.
+    pub fn path(&self) -> &Path {
+        let (Self::Named(path) | Self::Given(path)) = self;
+        path
+    }
+
+    /// Returns whether the file is still the segment of its pool.
+    pub fn is_there(&self, file: &File) -> bool {
+        match self {
+            Self::Named(_) => file.metadata().is_ok_and(|file| file.nlink() > 0),
+            Self::Given(_) => file.metadata().is_ok_and(|file| file.len() > 0),
+        }
+    }
+
+    /// Removes the file, or frees the memory of one that has no name.
+    pub fn remove(&self, file: &File) {
+        let _ = match self {
+            Self::Named(path) => std::fs::remove_file(path),
+            Self::Given(_) => failpoint::call("ftruncate", || ftruncate(file, 0)).map_err(Into::into),
+        };
+    }
+}
 
 /// Returns the path of a pool's segment. Each format has its own name, so that libraries of other formats neither use nor
 /// remove it.

@@ -107,7 +107,7 @@ impl Segment {
     /// Makes cells that a follower cannot read appear as zeros: see [`Mapping::watch`].
     pub(super) fn watch_cells(&mut self) {
         let cells = &mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).cells;
-        cells.mapping.iter_mut().for_each(|mapping| mapping.watch(&self.path, &self.over));
+        cells.mapping.iter_mut().for_each(|mapping| mapping.watch(self.place.path(), &self.over));
     }
 
     /// Returns the address of a cell.

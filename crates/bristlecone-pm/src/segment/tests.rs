@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use rustix::io::Errno;
 
+use super::place::path_of;
 use super::*;
 
 /// A pool's file that is deleted on drop, together with the segment.
@@ -22,8 +23,14 @@ impl Pool {
     }
 
     fn open(&self, seal: u64, read_only: bool) -> Option<Arc<Segment>> {
-        let identity =
-            Identity { uuid: self.uuid, seal, was_clean: true, opening: 9, layout: 7, pool: &self.path };
+        let identity = Identity {
+            uuid: self.uuid,
+            seal,
+            was_clean: true,
+            opening: 9,
+            layout: 7,
+            pool: Some(&self.path),
+        };
         Segment::open(&identity, KeepIndex::Always, read_only)
     }
 }
@@ -290,7 +297,7 @@ fn a_killed_process_leaves_the_trees_that_it_had_open() {
         was_clean,
         opening,
         layout: 7,
-        pool: &pool.path,
+        pool: Some(&pool.path),
     };
     let open = |identity: Identity<'_>, keep| Segment::open(&identity, keep, false).unwrap();
     let leave = |opening| {

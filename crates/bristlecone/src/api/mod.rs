@@ -17,6 +17,7 @@ pub mod kinds;
 pub mod load;
 pub mod many;
 pub mod metrics;
+mod nameless;
 pub mod near;
 mod opening;
 pub mod options;

@@ -8,13 +8,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bristlecone_pm::{
-    At, CreateOptions, Domain, Error, Glance, Native, OpenOptions, PoolFile, Result, trace_span,
+    At, CreateOptions, Domain, Error, Glance, Nameless, Native, OpenOptions, PoolFile, Result, trace_span,
 };
 
 use super::options::{DEFAULT_BYTES_LEAST, LAYOUT, default_bytes};
 use crate::api::pool::LOOKS;
-use crate::index::followed::Source;
 use crate::index::followed::pool::FollowedPool;
+use crate::index::followed::{Place, Source};
 use crate::journal::{self, Begin, Durability, Journal, Plan};
 use crate::{Pool, PoolOptions};
 
@@ -79,6 +79,12 @@ impl PoolOptions {
     /// # }
     /// ```
     pub fn follow(&self, path: impl AsRef<Path>) -> Result<Pool> {
+        trace_span("a pool is followed", path.as_ref(), || {
+            self.follow_at(Place::Path(path.as_ref().to_owned()))
+        })
+    }
+
+    pub(super) fn follow_at(&self, place: Place) -> Result<Pool> {
         let is_writers = self.create
             || self.create_new
             || self.max_bytes.is_some()
@@ -90,11 +96,8 @@ impl PoolOptions {
         if cfg!(panic = "abort") {
             return Err(Error::invalid("following a pool requires panic unwinding: set panic = \"unwind\""));
         }
-        let follow = || {
-            let source = Source::attach(path.as_ref().to_owned(), self.leave_sigbus, LAYOUT)?;
-            Pool::over_any(Box::new(FollowedPool::new(source)), 1)
-        };
-        trace_span("a pool is followed", path.as_ref(), follow)
+        let source = Source::attach(place, self.leave_sigbus, LAYOUT)?;
+        Pool::over_any(Box::new(FollowedPool::new(source)), 1)
     }
 
     /// Creates a pool in memory, without a file. Its contents are lost when its last handle is dropped, or when the
@@ -146,6 +149,9 @@ impl PoolOptions {
 
     fn open_on(&self, path: &Path, medium: impl Fn(Domain) -> Native) -> Result<Pool> {
         self.check()?;
+        if let Some(device) = Nameless::device(path, self.read_only)? {
+            return self.open_device(device);
+        }
         let (file, plan) = if self.create_new {
             self.create_file(path, &medium)
         } else if self.create {
@@ -163,7 +169,11 @@ impl PoolOptions {
         self.recovery_threads.unwrap_or_else(cores)
     }
 
-    fn pool_over(&self, file: Arc<PoolFile<Native>>, plan: Option<(&Path, &Plan)>) -> Result<Pool> {
+    pub(super) fn pool_over(
+        &self,
+        file: Arc<PoolFile<Native>>,
+        plan: Option<(&Path, &Plan)>,
+    ) -> Result<Pool> {
         let pool = Pool::over(Arc::clone(&file), self.threads())?;
         if let Some((path, plan)) = plan {
             // Without its journal the pool must not be marked as closed.
@@ -200,7 +210,7 @@ impl PoolOptions {
     }
 
     /// Rejects invalid combinations of options.
-    fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         if self.read_only && (self.create || self.create_new) {
             return Err(Error::invalid("a pool cannot be created read-only: drop one of the two options"));
         }
@@ -241,7 +251,7 @@ impl PoolOptions {
     }
 
     /// Creates a pool with the requested maximum, or with as large a default as the address space allows.
-    fn create_sized(
+    pub(super) fn create_sized(
         &self,
         create: impl Fn(&CreateOptions) -> Result<Arc<PoolFile<Native>>>,
     ) -> Result<Arc<PoolFile<Native>>> {
@@ -299,12 +309,18 @@ impl PoolOptions {
         if found.domain == Domain::Journal {
             journal::expect_pages(&self.journal, path, &found)?;
         }
+        self.expect_max(&file)?;
+        Ok(file)
+    }
+
+    /// Checks that a pool that is open for reading has the requested maximum.
+    pub(super) fn expect_max(&self, file: &PoolFile<Native>) -> Result<()> {
         match self.max_bytes {
             Some(asked) if file.max_bytes() < asked => Err(Error::invalid(format!(
                 "the pool's maximum is {} bytes, not {asked}: open it for writing to change the maximum",
                 file.max_bytes()
             ))),
-            _ => Ok(file),
+            _ => Ok(()),
         }
     }
 

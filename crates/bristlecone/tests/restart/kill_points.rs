@@ -19,6 +19,7 @@ use bristlecone_pm::{CreateOptions, OpenOptions, PoolFile, Step, failpoint};
 use rustix::fs::{SeekFrom, seek};
 
 use crate::common::{Codec, Configuration, Items, Noise, Plant, Scratch, Visit, segment_of, share};
+use crate::operation::{Model, Operation, apply, is_equal};
 
 /// Number that stands for the build of the library.
 const BUILD: u64 = 7;
@@ -122,57 +123,6 @@ impl Medium for Points {
     }
 }
 
-/// What an operation does to a key.
-#[derive(Clone, Debug)]
-enum Operation {
-    Write(u64, u64),
-    Remove(u64),
-    /// Several together, each of which may be there or not after a kill.
-    Many(Vec<(u64, u64)>),
-    RemoveMany(Vec<u64>),
-}
-
-impl Operation {
-    fn parts(&self) -> Vec<(u64, Option<u64>)> {
-        match self {
-            Self::Write(key, value) => vec![(*key, Some(*value))],
-            Self::Remove(key) => vec![(*key, None)],
-            Self::Many(items) => items.iter().map(|&(key, value)| (key, Some(value))).collect(),
-            Self::RemoveMany(keys) => keys.iter().map(|&key| (key, None)).collect(),
-        }
-    }
-
-    fn run<I: Items>(&self, tree: &Tree<I::K, I::V>) {
-        match self {
-            Self::Write(key, value) => {
-                tree.upsert(I::key_ref(&I::key(*key)), I::value_ref(&I::value(*value))).unwrap();
-            }
-            Self::Remove(key) => drop(tree.remove(I::key_ref(&I::key(*key))).unwrap()),
-            Self::Many(items) => {
-                let owned: Vec<_> =
-                    items.iter().map(|&(key, value)| (I::key(key), I::value(value))).collect();
-                let items: Vec<_> =
-                    owned.iter().map(|(key, value)| (I::key_ref(key), I::value_ref(value))).collect();
-                tree.upsert_many(&items).unwrap();
-            }
-            Self::RemoveMany(keys) => {
-                let owned: Vec<_> = keys.iter().map(|&key| I::key(key)).collect();
-                let keys: Vec<_> = owned.iter().map(I::key_ref).collect();
-                tree.remove_many(&keys, &mut Vec::new()).unwrap();
-            }
-        }
-    }
-}
-
-type Model = BTreeMap<u64, u64>;
-
-fn apply(model: &mut Model, part: (u64, Option<u64>)) {
-    match part {
-        (key, Some(value)) => _ = model.insert(key, value),
-        (key, None) => _ = model.remove(&key),
-    }
-}
-
 /// A scenario: the keys that are there before, and the operations that are recorded.
 struct Scenario {
     name: &'static str,
@@ -194,10 +144,20 @@ fn scenarios(key: impl Fn(u64) -> u64) -> Vec<Scenario> {
         _ => Operation::Write(key(noise.below(KEYS)), noise.next()),
     });
     let mixed = mixed.collect();
+    let batches = (0..RECORDED).map(|_| {
+        let parts = (0..5).map(|_| (key(noise.below(150)), (noise.below(3) > 0).then(|| noise.next())));
+        Operation::Batch(parts.collect::<BTreeMap<_, _>>().into_iter().collect())
+    });
+    let batches = batches.collect();
     let writes = |ranks: std::ops::Range<u64>| ranks.map(|rank| Operation::Write(key(rank), rank)).collect();
     let end = 300 + RECORDED as u64;
     vec![
         Scenario { name: "mixed", before: (0..100).map(|rank| key(2 * rank)).collect(), operations: mixed },
+        Scenario {
+            name: "batches",
+            before: (0..100).map(|rank| key(2 * rank)).collect(),
+            operations: batches,
+        },
         Scenario { name: "ascending", before: (0..300).map(&key).collect(), operations: writes(300..end) },
         Scenario {
             name: "descending",
@@ -237,26 +197,26 @@ fn open_pool(path: &PathBuf, keep: KeepIndex) -> Pool {
     pool_on_any(file).unwrap()
 }
 
-fn is_equal<I: Items>(tree: &Tree<I::K, I::V>, model: &Model) -> bool {
-    let items: BTreeMap<_, _> = model.iter().map(|(&key, &value)| (I::key(key), I::value(value))).collect();
-    tree.iter().map(Result::unwrap).eq(items)
-}
-
 /// Verifies that a tree has the items of a model, of which some parts of the last operation may be there; returns
 /// the model with these parts.
 fn settled<I: Items>(
     tree: &Tree<I::K, I::V>,
     model: &Model,
-    pending: &[(u64, Option<u64>)],
+    pending: Option<&Operation>,
     when: &str,
 ) -> Model {
     assert_eq!(tree.check(), [], "{when}");
     let mut now = model.clone();
-    for &part in pending {
+    for part in pending.map(Operation::parts).unwrap_or_default() {
         let found = tree.get(I::key_ref(&I::key(part.0))).unwrap();
         if found == part.1.map(I::value) {
             apply(&mut now, part);
         }
+    }
+    if let Some(Operation::Batch(parts)) = pending {
+        let mut all = model.clone();
+        parts.iter().for_each(|&part| apply(&mut all, part));
+        assert!(now == *model || now == all, "{when}: a part of a batch");
     }
     assert!(is_equal::<I>(tree, &now), "{when}: other items");
     assert_eq!(tree.len().unwrap(), now.len() as u64, "{when}: number of items");
@@ -264,14 +224,14 @@ fn settled<I: Items>(
 }
 
 /// More operations, which meet whatever the kill left.
-fn go_on<I: Items>(tree: &Tree<I::K, I::V>, model: &mut Model, seed: u64) {
+fn go_on<I: Items>(pool: &Pool, tree: &Tree<I::K, I::V>, model: &mut Model, seed: u64) {
     let mut noise = Noise(seed | 1);
     for _ in 0..60 {
         let key = noise.below(430);
         let part = (key, (noise.below(3) > 0).then(|| noise.next()));
         match part.1 {
-            Some(value) => Operation::Write(key, value).run::<I>(tree),
-            None => Operation::Remove(key).run::<I>(tree),
+            Some(value) => Operation::Write(key, value).run::<I>(pool, tree),
+            None => Operation::Remove(key).run::<I>(pool, tree),
         }
         apply(model, part);
     }
@@ -287,7 +247,7 @@ impl Explore {
         let index = segment_of(&pool);
         let tree: Tree<I::K, I::V> = self.0.create(&pool, "t").unwrap();
         for &key in &scenario.before {
-            Operation::Write(key, key).run::<I>(&tree);
+            Operation::Write(key, key).run::<I>(&pool, &tree);
         }
         let open = |path| FileOptions::new().read(true).open(path).unwrap();
         let files = [open(&scratch.0), open(&index)];
@@ -297,7 +257,7 @@ impl Explore {
         simulate_steps(Some(|_| point()));
         point();
         for operation in &scenario.operations {
-            operation.run::<I>(&tree);
+            operation.run::<I>(&pool, &tree);
             RECORDER.with_borrow_mut(|recorder| recorder.as_mut().unwrap().done += 1);
         }
         point();
@@ -318,14 +278,16 @@ struct Image {
 impl Image {
     fn write(&self, paths: [&PathBuf; 2]) {
         for (at, path) in paths.into_iter().enumerate() {
-            let _ = fs::remove_file(path);
+            // In place: an index whose pool has another inode is removed by any process that opens a pool.
             let file = FileOptions::new().create(true).truncate(true).write(true).open(path).unwrap();
-            file.set_permissions(Permissions::from_mode(0o600)).unwrap();
+            file.set_permissions(Permissions::from_mode(0o644)).unwrap();
             file.set_len(self.lens[at]).unwrap();
             for (number, page) in &self.pages[at] {
                 let end = (self.lens[at] - number * PAGE).min(PAGE) as usize;
                 file.write_all_at(&page[..end], number * PAGE).unwrap();
             }
+            // From now on it can be an index.
+            file.set_permissions(Permissions::from_mode(0o600)).unwrap();
         }
     }
 }
@@ -386,13 +348,13 @@ impl Explore {
             .iter()
             .flat_map(Operation::parts)
             .for_each(|part| apply(&mut model, part));
-        let pending = scenario.operations.get(done).map(Operation::parts).unwrap_or_default();
+        let pending = scenario.operations.get(done);
         let pool = open_pool(path, KeepIndex::Always);
         let tree: Tree<I::K, I::V> = self.0.open(&pool, "t").unwrap();
         let is_warm = pool.info().index_was_kept;
-        let mut model = settled::<I>(&tree, &model, &pending, when);
-        go_on::<I>(&tree, &mut model, done as u64 + 1);
-        settled::<I>(&tree, &model, &[], &format!("{when}, later"));
+        let mut model = settled::<I>(&tree, &model, pending, when);
+        go_on::<I>(&pool, &tree, &mut model, done as u64 + 1);
+        settled::<I>(&tree, &model, None, &format!("{when}, later"));
         drop(tree);
         if done % 2 == 1 {
             // Records that the kill left behind are free again.
@@ -400,8 +362,8 @@ impl Explore {
             let pool = open_pool(path, KeepIndex::Always);
             let tree: Tree<I::K, I::V> = self.0.open(&pool, "t").unwrap();
             assert!(pool.info().index_was_kept || self.0.design == Design::WoTree, "{when}: after a close");
-            settled::<I>(&tree, &model, &[], &format!("{when}, closed"));
-            go_on::<I>(&tree, &mut model, done as u64 + 2);
+            settled::<I>(&tree, &model, None, &format!("{when}, closed"));
+            go_on::<I>(&pool, &tree, &mut model, done as u64 + 2);
             drop(tree);
             pool.simulate_crash();
             return self.recovered::<I>(&model, path, index, is_warm, when);
@@ -424,7 +386,7 @@ impl Explore {
         let pool = open_pool(path, KeepIndex::Never);
         let opened = self.0.open::<I::K, I::V>(&pool, "t");
         let tree = opened.unwrap_or_else(|error| panic!("{when}, recovered: {error}"));
-        settled::<I>(&tree, model, &[], &format!("{when}, recovered"));
+        settled::<I>(&tree, model, None, &format!("{when}, recovered"));
         is_warm
     }
 }

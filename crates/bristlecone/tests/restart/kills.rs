@@ -9,23 +9,35 @@ use bristlecone::{Design, KeepIndex, Pool, Tree};
 use bristlecone_matrix::by_level;
 use bristlecone_matrix::process::{self, Process};
 
+use crate::aside;
 use crate::common::{Codec, Configuration, Items, Noise, Plant, Scratch, Visit, defaults, small};
+use crate::operation::{Model, Operation, Part, apply, is_equal};
 
 const TEST: &str = "kills::what_is_acknowledged_is_found_with_the_index_of_the_killed_process";
 const WRITERS: u64 = 3;
+/// Threads of a killed process: writers, and one that changes the directory.
+const THREADS: usize = WRITERS as usize + 1;
 const KEYS: u64 = 2000;
 
-/// A key of a writer, and its value after a step.
-type Step = (u64, Option<u64>);
-
-/// The steps of a writer in a life.
-fn steps(life: u64, writer: u64) -> impl Iterator<Item = Step> {
+/// The operations of a writer in a life.
+fn operations(life: u64, writer: u64) -> impl Iterator<Item = Operation> {
     let mut noise = Noise((life * WRITERS + writer + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let filling = life % 3 != 2;
     std::iter::from_fn(move || {
-        let key = noise.below(KEYS) * WRITERS + writer;
+        let kind = noise.below(20);
         let fills = noise.below(10) < if filling { 7 } else { 2 };
-        Some((key, fills.then(|| noise.next())))
+        let mut part = || (noise.below(KEYS) * WRITERS + writer, noise.next());
+        let mut some = || (0..5).map(|_| part()).collect::<BTreeMap<_, _>>().into_iter();
+        Some(match (kind, fills) {
+            (0, true) => Operation::Many(some().collect()),
+            (0, false) => Operation::RemoveMany(some().map(|(key, _)| key).collect()),
+            (1, _) => Operation::Batch(
+                some().map(|(key, value)| (key, (fills || value % 4 == 0).then_some(value))).collect(),
+            ),
+            (2, true) => some().next().map(|(key, value)| Operation::Swap(key, value))?,
+            (_, true) => some().next().map(|(key, value)| Operation::Write(key, value))?,
+            (_, false) => some().next().map(|(key, _)| Operation::Remove(key))?,
+        })
     })
 }
 
@@ -42,23 +54,19 @@ impl Visit for Writer {
         let Self(configuration, life, scratch) = self;
         let pool = open(&scratch);
         let tree: Tree<I::K, I::V> = configuration.open(&pool, "t").unwrap();
+        aside::remove(&pool);
         process::say("open");
         std::thread::scope(|scope| {
             for writer in 0..WRITERS {
-                let tree = &tree;
+                let (pool, tree) = (&pool, &tree);
                 scope.spawn(move || {
-                    for (key, value) in steps(life, writer) {
-                        let key = I::key(key);
-                        match value {
-                            Some(value) => {
-                                tree.upsert(I::key_ref(&key), I::value_ref(&I::value(value))).unwrap()
-                            }
-                            None => drop(tree.remove(I::key_ref(&key)).unwrap()),
-                        }
+                    for operation in operations(life, writer) {
+                        operation.run::<I>(pool, tree);
                         process::say(&writer.to_string());
                     }
                 });
             }
+            aside::change::<I>(configuration, &pool, |_| process::say(&WRITERS.to_string()));
         });
     }
 }
@@ -76,7 +84,7 @@ impl Visit for Kills {
         let rounds = std::env::var("BRISTLECONE_KILL_ROUNDS")
             .map_or_else(|_| by_level(6, 40, 1000), |rounds| rounds.parse().unwrap());
         let mut noise = Noise(u64::from(std::process::id()) | 1);
-        let (mut model, mut maybe) = (BTreeMap::new(), BTreeMap::new());
+        let mut expected = Expected::default();
         let (name, path) = (configuration.to_string(), scratch.0.to_str().unwrap().to_owned());
         let (mut kept, mut followed) = (0, 0);
         for life in 0..rounds {
@@ -85,7 +93,7 @@ impl Visit for Kills {
             writer.expect("open");
             // Its lookups end with the life of the writer, whatever they meet.
             let follower: Tree<I::K, I::V> = Pool::follow(&scratch.0).unwrap().tree("t").unwrap();
-            let mut acknowledged = [0; WRITERS as usize];
+            let mut acknowledged = [0; THREADS];
             let looked = std::thread::scope(|scope| {
                 let reader = scope.spawn(|| {
                     (0..KEYS).cycle().map_while(|key| follower.get(I::key_ref(&I::key(key))).ok()).count()
@@ -98,10 +106,10 @@ impl Visit for Kills {
                 reader.join().unwrap()
             });
             followed += looked;
-            note(life, acknowledged, &mut model, &mut maybe);
+            expected.note(life, acknowledged);
             // Every other time the next writer takes over from the killed one.
             if life % 2 == 1 {
-                kept += usize::from(verify::<I>(configuration, &scratch, life, &mut model, &mut maybe));
+                kept += usize::from(verify::<I>(configuration, &scratch, life, &mut expected));
             }
         }
         let openings = rounds as usize / 2;
@@ -118,52 +126,93 @@ fn codec_of<I: Items>() -> Codec {
     *Codec::ALL.iter().find(|codec| name.ends_with(&format!("{codec:?}"))).unwrap()
 }
 
-/// The items of acknowledged steps, and values that keys may have instead, of steps that kills interrupted.
-type Model = BTreeMap<u64, u64>;
-type Maybe = BTreeMap<u64, Vec<Option<u64>>>;
-
-fn apply(model: &mut Model, (key, value): Step) {
-    match value {
-        Some(value) => drop(model.insert(key, value)),
-        None => drop(model.remove(&key)),
-    }
+/// The items that a killed process must have left.
+#[derive(Default)]
+struct Expected {
+    /// The items of acknowledged operations.
+    model: Model,
+    /// Values that keys may have instead, of operations that kills interrupted.
+    maybe: BTreeMap<u64, Vec<Option<u64>>>,
+    /// Batches that kills interrupted, of whose keys no later operation is known.
+    batches: Vec<Vec<Part>>,
+    /// Number of acknowledged changes of the directory in the last life.
+    aside: usize,
 }
 
-/// Notes the acknowledged steps of a life, and the interrupted one of each writer.
-fn note(life: u64, acknowledged: [usize; WRITERS as usize], model: &mut Model, maybe: &mut Maybe) {
-    for writer in 0..WRITERS {
-        let mut steps = steps(life, writer);
-        for step in steps.by_ref().take(acknowledged[writer as usize]) {
-            maybe.remove(&step.0);
-            apply(model, step);
+impl Expected {
+    /// Notes the acknowledged operations of a life, and the interrupted one of each writer.
+    fn note(&mut self, life: u64, acknowledged: [usize; THREADS]) {
+        self.aside = acknowledged[WRITERS as usize];
+        for writer in 0..WRITERS {
+            let mut operations = operations(life, writer);
+            for part in operations.by_ref().take(acknowledged[writer as usize]).flat_map(|done| done.parts())
+            {
+                self.maybe.remove(&part.0);
+                self.forget_batches(part.0);
+                apply(&mut self.model, part);
+            }
+            let interrupted = operations.next().unwrap();
+            for (key, value) in interrupted.parts() {
+                self.forget_batches(key);
+                self.maybe.entry(key).or_default().push(value);
+            }
+            if let Operation::Batch(parts) = interrupted {
+                self.batches.push(parts);
+            }
         }
-        let (key, value) = steps.next().unwrap();
-        maybe.entry(key).or_default().push(value);
+    }
+
+    fn forget_batches(&mut self, key: u64) {
+        self.batches.retain(|parts| parts.iter().all(|part| part.0 != key));
+    }
+
+    /// Decides from the tree which interrupted operations took effect.
+    fn settle<I: Items>(&mut self, tree: &Tree<I::K, I::V>, when: &str) {
+        let before = self.model.clone();
+        for (key, values) in std::mem::take(&mut self.maybe) {
+            let found = tree.get(I::key_ref(&I::key(key))).unwrap();
+            if let Some(&value) = values.iter().find(|value| value.map(I::value) == found) {
+                apply(&mut self.model, (key, value));
+            }
+        }
+        for parts in std::mem::take(&mut self.batches) {
+            let is =
+                |model: &Model| parts.iter().filter(|(key, value)| model.get(key).copied() == *value).count();
+            let is_whole = is(&self.model) == parts.len() || is(&self.model) == is(&before);
+            assert!(is_whole, "{when}: a part of a batch: {parts:?}");
+        }
     }
 }
 
-/// Opens the pool and compares it with the model; returns whether the index was used.
+/// Opens the pool and compares it with the model; returns whether the index was used. Every other time, compares it
+/// also after a recovery from the leaves.
 fn verify<I: Items>(
     configuration: Configuration,
     scratch: &Scratch,
     life: u64,
-    model: &mut Model,
-    maybe: &mut Maybe,
+    expected: &mut Expected,
 ) -> bool {
+    let when = format!("{configuration}, life {life}");
     let pool = open(scratch);
     let tree: Tree<I::K, I::V> = configuration.open(&pool, "t").unwrap();
     let is_kept = pool.info().index_was_kept;
-    let when = format!("{configuration}, life {life}");
-    assert_eq!(tree.check(), [], "{when}");
-    for (key, values) in std::mem::take(maybe) {
-        let found = tree.get(I::key_ref(&I::key(key))).unwrap();
-        if let Some(&value) = values.iter().find(|value| value.map(I::value) == found) {
-            apply(model, (key, value));
-        }
+    expected.settle::<I>(&tree, &when);
+    let compare = |pool: &Pool, tree: &Tree<I::K, I::V>, when: &str| {
+        assert_eq!(tree.check(), [], "{when}");
+        assert!(is_equal::<I>(tree, &expected.model), "{when}: other items");
+        assert_eq!(tree.len().unwrap(), expected.model.len() as u64, "{when}: number of items");
+        aside::verify::<I>(configuration, pool, expected.aside, when);
+    };
+    compare(&pool, &tree, &when);
+    drop(tree);
+    if life % 4 == 1 {
+        pool.close().unwrap();
+        return is_kept;
     }
-    let items: BTreeMap<_, _> = model.iter().map(|(&key, &value)| (I::key(key), I::value(value))).collect();
-    assert!(tree.iter().map(Result::unwrap).eq(items), "{when}: other items");
-    assert_eq!(tree.len().unwrap(), model.len() as u64, "{when}: number of items");
+    pool.simulate_crash();
+    let pool = scratch.without_index().open(&scratch.0).unwrap();
+    let tree: Tree<I::K, I::V> = configuration.open(&pool, "t").unwrap();
+    compare(&pool, &tree, &format!("{when}, recovered"));
     drop(tree);
     pool.close().unwrap();
     is_kept

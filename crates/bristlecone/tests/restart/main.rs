@@ -4,9 +4,15 @@
 #[allow(dead_code, unused_imports, reason = "shared with the suite, which has more tests")]
 mod common;
 
+mod aside;
+mod descriptors;
+mod devices;
 mod kill_points;
 mod kills;
+mod operation;
 mod options;
+mod supervisor;
+mod versions;
 
 /// Held by each test: a process that another test starts holds locks of this one's files until it runs its own program.
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());

@@ -10,12 +10,15 @@
 pub mod pool;
 
 use std::ops::Bound;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::sync::{AsymmetricFence, wait::lock};
-use bristlecone_pm::{At, Error, Issue, Native, Opener, Part, PoolFile, Result, TreeEntry, own_thread_index};
+use bristlecone_pm::{
+    At, Error, Issue, Nameless, Native, Opener, Part, PoolFile, Result, TreeEntry, own_thread_index,
+};
 
 use crate::index::of_keys::Shared;
 use crate::index::parts::active_threads::ActiveThreads;
@@ -25,10 +28,41 @@ use crate::index::{
     Batch, Described, Form, Index, Inspect, Read, Scan, Swapped, TreeStats, Write, WriteMode,
 };
 
+/// Where a followed pool is.
+#[derive(Debug)]
+pub enum Place {
+    Path(PathBuf),
+    /// Descriptors of the pool and of its index.
+    Descriptors([OwnedFd; 2]),
+}
+
+impl Place {
+    fn follow(&self, leave_sigbus: bool, build: u64) -> Result<Arc<PoolFile<Native>>> {
+        match self {
+            Self::Path(path) => {
+                let at = if leave_sigbus { At::unhandled(path) } else { At::from(path) };
+                PoolFile::follow(at, build, Native::new)
+            }
+            Self::Descriptors([pool, index]) => {
+                let pool = Nameless::followed(pool.as_fd())?;
+                let index = pool.followed_index(index.as_fd())?;
+                PoolFile::follow_nameless((pool, index), !leave_sigbus, build, Native::new)
+            }
+        }
+    }
+
+    fn path(&self) -> Option<PathBuf> {
+        match self {
+            Self::Path(path) => Some(path.clone()),
+            Self::Descriptors(_) => None,
+        }
+    }
+}
+
 /// A followed pool, whose writer may be replaced by another process.
 #[derive(Debug)]
 pub struct Source {
-    path: PathBuf,
+    place: Place,
     leave_sigbus: bool,
     build: u64,
     opener: Opener,
@@ -43,16 +77,11 @@ impl Source {
     /// # Errors
     ///
     /// Same as [`PoolFile::follow`].
-    pub fn attach(path: PathBuf, leave_sigbus: bool, build: u64) -> Result<Arc<Self>> {
-        let pool = Self::follow(&path, leave_sigbus, build)?;
+    pub fn attach(place: Place, leave_sigbus: bool, build: u64) -> Result<Arc<Self>> {
+        let pool = place.follow(leave_sigbus, build)?;
         let readers = ActiveThreads::new(AsymmetricFence::detect());
         let opener = *pool.opener();
-        Ok(Arc::new(Self { path, leave_sigbus, build, opener, pool: Mutex::new(pool), readers }))
-    }
-
-    fn follow(path: &std::path::Path, leave_sigbus: bool, build: u64) -> Result<Arc<PoolFile<Native>>> {
-        let at = if leave_sigbus { At::unhandled(path) } else { At::from(path) };
-        PoolFile::follow(at, build, Native::new)
+        Ok(Arc::new(Self { place, leave_sigbus, build, opener, pool: Mutex::new(pool), readers }))
     }
 
     /// Returns the process that attached.
@@ -80,7 +109,7 @@ impl Source {
     ///
     /// [`Error::Forked`].
     pub fn here(&self) -> Result<()> {
-        let forked = || Error::Forked { path: Some(self.path.clone()), pid: self.opener.pid() };
+        let forked = || Error::Forked { path: self.place.path(), pid: self.opener.pid() };
         if self.opener.is_here() { Ok(()) } else { Err(forked()) }
     }
 
@@ -93,7 +122,7 @@ impl Source {
         self.here()?;
         let mut pool = lock(&self.pool);
         if !pool.has_writer() {
-            *pool = Self::follow(&self.path, self.leave_sigbus, self.build)?;
+            *pool = self.place.follow(self.leave_sigbus, self.build)?;
         }
         Ok(Arc::clone(&pool))
     }
@@ -121,7 +150,7 @@ impl<K: KeyCodec, V: Codec> Attached<K, V> {
             return Err(Error::Mismatch { name: name.clone(), what: "types", found, asked });
         }
         let not_open = || Error::NoWriter {
-            path: pool.info().path.unwrap_or_default(),
+            path: pool.info().path.unwrap_or_else(|| "the pool".into()),
             why: format!("the writer does not have tree {name:?} open"),
         };
         let described = Described { entry: &found, values: Form::of::<V>() };
