@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::any_tree::hash;
 use super::changes::{Changes, Place};
 use super::epoch::Epoch;
+use super::handle::Past;
 use super::snapshot::Snapshot;
 use super::stripe::Count;
 use super::stripes::{self, Locked, Stripes};
