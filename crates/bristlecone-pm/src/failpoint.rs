@@ -12,7 +12,7 @@ use std::cell::Cell;
 
 use rustix::io::{Errno, Result};
 
-pub use crate::map::Device;
+pub use crate::dax_device::Device;
 
 thread_local! {
     /// Number of calls to let through, number of calls to fail after them, and the error.

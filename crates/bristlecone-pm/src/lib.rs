@@ -27,6 +27,8 @@
 
 mod alloc;
 mod counts;
+mod dax_device;
+
 mod error;
 #[cfg(not(feature = "failpoints"))]
 mod failpoint;

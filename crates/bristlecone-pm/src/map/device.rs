@@ -9,18 +9,8 @@ use rustix::fs::{major, minor};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::HUGE_BYTES;
+use crate::dax_device::Device;
 use crate::{Error, PAGE_BYTES, Result, failpoint};
-
-/// A device in device-DAX mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Device {
-    /// Size in bytes.
-    pub bytes: u64,
-    /// Alignment of mappings in bytes.
-    pub align: u64,
-    /// Whether its contents survive a power failure: an NVDIMM or persistent CXL memory.
-    pub is_persistent: bool,
-}
 
 impl Device {
     /// Returns whether a file may be such a device.

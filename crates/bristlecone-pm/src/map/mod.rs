@@ -21,9 +21,9 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 pub(crate) use self::address_space::address_space;
 use self::address_space::{reserve, reserve_within};
-pub use self::device::Device;
 pub(crate) use self::pages::{HUGE_BYTES, collapse};
 pub(crate) use self::sigbus::Watch;
+use crate::dax_device::Device;
 use crate::medium::is_memory;
 use crate::{Error, Opener, PAGE_BYTES, Result, failpoint};
 

@@ -9,7 +9,7 @@ use super::backing::data_or_all;
 use super::layout::{MAGIC, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS, Superblock};
 use super::superblock::Contents;
 use super::{Access, Issue};
-use crate::map::Device;
+use crate::dax_device::Device;
 use crate::{Error, Result, failpoint};
 
 /// Reads the superblock of a file, and the damage to one copy of it.

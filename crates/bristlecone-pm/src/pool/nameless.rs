@@ -21,7 +21,7 @@ use super::header::{first_words, read};
 use super::layout::{DIRECTORY_OFFSET, MAGIC, SUPERBLOCK_STRIDE, SUPERBLOCK_WORDS, Superblock};
 use super::superblock::Contents;
 use super::{Access, CHUNK_BYTES, Geometry};
-use crate::map::Device;
+use crate::dax_device::Device;
 use crate::medium::is_tmpfs;
 use crate::segment::{Holds, holds};
 use crate::{Error, Result, failpoint};
