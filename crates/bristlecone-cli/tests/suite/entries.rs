@@ -94,7 +94,7 @@ fn a_range_is_removed_in_one_step() {
         assert_eq!(tree("del @p @t --to -y").ok(), "removed 1 entry\n", "{design}");
         assert_eq!(tree("del @p @t --from e").ok(), "removed 0 entries\n", "{design}");
         for wrong in ["a --from b", "--prefix a --to b", "--expired --from a", "a --prefix b", ""] {
-            tree(&format!("del @p @t {wrong}").trim_end().to_owned()).refused(2, "");
+            tree(format!("del @p @t {wrong}").trim_end()).refused(2, "");
         }
         assert_eq!(tree("scan @p @t --keys").ok(), "a\nd\n", "{design}");
     }

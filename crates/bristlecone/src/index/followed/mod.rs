@@ -372,7 +372,7 @@ mod tests {
     use crate::index::parts::codec::Inline;
     use crate::{Design, KeepIndex, Pool};
 
-    use super::{Followed, Source};
+    use super::{Followed, Place, Source};
 
     /// A follower's own memory for a tree must not exceed the writer's: it has hints for as many nodes, created while
     /// it reads.
@@ -384,7 +384,8 @@ mod tests {
             let pool = options.create_new(true).open(&path).unwrap();
             let tree = pool.tree_options("t").design(design).create::<u64, u64>().unwrap();
             tree.insert(0, 0).unwrap();
-            let source = Source::attach(path.clone().into(), false, crate::api::options::LAYOUT).unwrap();
+            let source =
+                Source::attach(Place::Path(path.clone().into()), false, crate::api::options::LAYOUT).unwrap();
             let entry = source.pool().find_tree("t").unwrap().unwrap();
             let followed = Followed::<Inline, Inline>::open(&source, &entry).unwrap();
             for key in 0..60_000_u64 {
