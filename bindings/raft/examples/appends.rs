@@ -46,7 +46,7 @@ fn syncs(folder: &Path, count: u64) -> Result<(), Failure> {
 
 /// Appends entries, `each` at a time, and reads all of them.
 async fn log(folder: &Path, each: u64, calls: u64) -> Result<(), Failure> {
-    let mut log = LogStore::<Types>::open(&folder.join(format!("log-{each}")), &Options::new())?;
+    let mut log = LogStore::<Types>::open(folder.join(format!("log-{each}")), &Options::new())?;
     let begun = Instant::now();
     for call in 0..calls {
         let first = call * each + 1;
