@@ -28,7 +28,6 @@
 mod alloc;
 mod counts;
 mod dax_device;
-
 mod error;
 #[cfg(not(feature = "failpoints"))]
 mod failpoint;
