@@ -35,7 +35,7 @@ pub use self::create::Unnamed;
 pub use self::directory::{TreeEntry, TreeId, TreeSpec};
 pub use self::geometry::Geometry;
 pub(crate) use self::layout::TREES_LIMIT;
-use self::layout::VERSION;
+use self::layout::{CHUNK_BYTES_LEAST, VERSION};
 pub use self::layout::{Part, PartOf, SlotKind, kind_of_descriptor};
 pub use self::nameless::Nameless;
 use self::names::Names;
@@ -280,6 +280,21 @@ impl<M: Medium> PoolFile<M> {
         let fits = |len: u64| bytes <= len && offset <= len - bytes;
         let begins = offset.is_multiple_of(8) && offset >= self.geometry.header_bytes();
         begins && (fits(self.region.len()) || self.is_followed() && fits(self.region.len_now()))
+    }
+
+    /// Returns the words from an offset to the end of the file, if the file has it: for offsets read from the medium.
+    #[inline(always)]
+    pub fn words_from(&self, offset: u64) -> Option<&[Word]> {
+        if !offset.is_multiple_of(8) || offset < CHUNK_BYTES_LEAST {
+            return None;
+        }
+        let len = self.region.len();
+        let end = if offset < len || !self.is_followed() { len } else { self.region.len_now() };
+        let words = end.checked_sub(offset)? as usize / 8;
+        // SAFETY: as in `at`; the file is not longer than the reservation.
+        Some(unsafe {
+            std::slice::from_raw_parts(self.region.base().wrapping_add(offset as usize).cast(), words)
+        })
     }
 
     /// Returns words from an offset on. Panics as [`at`](Self::at) does.

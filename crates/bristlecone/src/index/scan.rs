@@ -12,7 +12,7 @@ use crate::index::parts::items::{Items, Values};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
 use crate::index::parts::volatile_index::{Cursor, Step, VolatileIndex};
-use crate::index::parts::words::{WORDS_MAX, Words};
+use crate::index::parts::words::{Sorted, WORDS_MAX, Words};
 
 /// Whether a leaf has items outside the bounds on either side.
 #[derive(Clone, Copy, Default)]
@@ -52,8 +52,8 @@ pub trait Leafwise<K: KeyCodec> {
     fn prefetch_key(&self, word: u64);
     /// Prefetches the record of a value's word, if it has one.
     fn prefetch_value(&self, word: u64);
-    /// Returns the key of a validated word.
-    fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a>;
+    /// Returns the key of a validated word. Unless the caller is `lenient`, its record is compared with its checksum.
+    fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard, lenient: bool) -> Result<K::Ref<'a>>;
     /// Returns the value of a validated word. Unless the caller is `lenient`, a record that differs from its checksum is
     /// noted in `damage`.
     fn value_at<'a, V: Codec>(
@@ -63,8 +63,6 @@ pub trait Leafwise<K: KeyCodec> {
         lenient: bool,
         damage: &mut Option<Error>,
     ) -> V::Ref<'a>;
-    /// Verifies the checksum of the record of a key's word, if it has one.
-    fn verify_key(&self, word: u64, guard: &K::Guard) -> Result<()>;
 
     /// Prefetches the leaves at these distances behind a cursor.
     #[inline(always)]
@@ -202,46 +200,37 @@ pub trait Leafwise<K: KeyCodec> {
         let lenient = into.lenient;
         let value_at =
             |word, damage: &mut Option<Error>| self.value_at::<V>(word, &guards.1, lenient, damage);
-        let read = (|word| self.key_at(word, &guards.0), |word| self.verify_key(word, &guards.0), value_at);
+        let read = (|word| self.key_at(word, &guards.0, lenient), value_at);
         append::<K, V, DESCENDING>(self.level(), words, bounds, into, read)
     }
 }
 
-/// Appends the requested items, in `DESCENDING` or ascending order. One function reads the words of keys, one verifies
-/// the checksums of their records, and one reads the words of values and notes damage. All keys of the leaf are
-/// verified, because any of them might be a requested one. After a mismatch, `into` has failed.
+/// Appends the requested items, in `DESCENDING` or ascending order. One function reads the words of keys, with their
+/// checksums, and one reads the words of values and notes damage. All keys of the leaf are verified, because any of them
+/// might be a requested one. After a mismatch, `into` has failed.
 #[inline(always)]
 pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
     level: Level,
     words: &Words,
     (from, to): Bounds<'_, '_, K>,
     into: &mut Batch<K, V>,
-    (key_of, verify_key, value_of): (
-        impl Fn(u64) -> K::Ref<'g>,
-        impl Fn(u64) -> Result<()>,
-        impl Fn(u64, &mut Option<Error>) -> V::Ref<'g>,
-    ),
+    (key_of, value_of): (impl Fn(u64) -> Result<K::Ref<'g>>, impl Fn(u64, &mut Option<Error>) -> V::Ref<'g>),
 ) -> Outside {
     if into.damage.is_some() {
         return Outside::default();
     }
     // `place` may overwrite an entry, which leaks if it owns heap memory.
     if !(K::INLINE && V::INLINE) {
-        if !K::INLINE
-            && !into.lenient
-            && let Err(error) = words.iter().try_for_each(|(_, [key, _])| verify_key(key))
-        {
+        let mut items = Sorted::<K>::default();
+        if let Err(error) = words.sort(level, key_of, &mut items) {
             into.fail(error);
             return Outside::default();
         }
-        let mut room = [(K::least(), 0); WORDS_MAX];
-        let items = words.sorted::<K>(level, key_of, &mut room);
-        let start = items.partition_point(|(key, _)| precedes::<K>(*key, from));
-        let end = items.partition_point(|(key, _)| !succeeds::<K>(*key, to));
-        let wanted = items[start..end.max(start)].iter();
+        let start = items.count_while(|key| precedes::<K>(key, from));
+        let end = items.count_while(|key| !succeeds::<K>(key, to));
+        let wanted = items.range(start..end.max(start));
         let mut damage = None;
-        let copy =
-            |&(key, value): &(K::Ref<'g>, u64)| (K::owned(key), V::owned(value_of(value, &mut damage)));
+        let copy = |(key, value): (K::Ref<'g>, u64)| (K::owned(key), V::owned(value_of(value, &mut damage)));
         if DESCENDING {
             into.entries.extend(wanted.rev().map(copy));
         } else {
@@ -251,7 +240,7 @@ pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
             into.fail(error);
             return Outside::default();
         }
-        return Outside { below: start > 0, above: end < items.len() };
+        return Outside { below: start > 0, above: end < items.count() };
     }
     const {
         assert!(
@@ -264,7 +253,7 @@ pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
     let spare = &mut into.entries.spare_capacity_mut()[..WORDS_MAX];
     let mut damage = None;
     words.place::<DESCENDING>(level, |place, [key, value]: [u64; 2]| {
-        spare[place].write((K::owned(key_of(key)), V::owned(value_of(value, &mut damage))));
+        spare[place].write((K::owned(K::of_word(key)), V::owned(value_of(value, &mut damage))));
     });
     if let Some(error) = damage {
         into.fail(error);

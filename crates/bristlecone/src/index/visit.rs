@@ -7,7 +7,7 @@ use bristlecone_pm::Result;
 use super::scan::{Bounds, Leafwise, precedes, shorten, succeeds};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::volatile_index::{Cursor, Step};
-use crate::index::parts::words::{WORDS_MAX, Words};
+use crate::index::parts::words::{Sorted, Words};
 use crate::index::{Batch, Visit};
 
 /// Position of a visit.
@@ -44,6 +44,7 @@ pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K>>(
     let guards = (K::pin(), V::pin());
     let version_of = |leaf| leaves.version(leaf);
     let descriptor = |leaf| leaves.prefetch_descriptor(leaf);
+    let is_first = place.is_none();
     let step = place.take().map_or(Step::Lost, |cursor| leaves.inner().next(cursor, version_of));
     let (leaf, version, cursor) = match step {
         Step::Leaf(leaf, version, cursor) => {
@@ -66,23 +67,23 @@ pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K>>(
     let mut words = Words::default();
     let mut shown = None;
     if leaves.snapshot(leaf, version, &mut words).is_some() {
-        if !K::INLINE {
+        // The last leaf's visit has asked for the records of this one.
+        if !K::INLINE && is_first {
             words.iter().for_each(|(_, [key, _])| leaves.prefetch_key(key));
         }
-        words.iter().try_for_each(|(_, [key, _])| leaves.verify_key(key, &guards.0))?;
-        let mut room = [(K::least(), 0); WORDS_MAX];
-        let items = words.sorted::<K>(leaves.level(), |word| leaves.key_at(word, &guards.0), &mut room);
-        let items = &items[items.partition_point(|(key, _)| precedes::<K>(*key, from))..];
-        if !V::INLINE {
-            items.iter().for_each(|(_, value)| leaves.prefetch_value(*value));
+        let mut items = Sorted::<K>::default();
+        words.sort(leaves.level(), |word| leaves.key_at(word, &guards.0, false), &mut items)?;
+        let places = items.count_while(|key| precedes::<K>(key, from))..items.count();
+        if !V::INLINE && is_first {
+            items.range(places.clone()).for_each(|(_, value)| leaves.prefetch_value(value));
         }
-        let mut damage = None;
-        for (place, &(key, value)) in items.iter().enumerate() {
+        let (mut damage, half) = (None, places.len() / 2);
+        for (place, (key, value)) in items.range(places).enumerate() {
             if succeeds::<K>(key, to) {
                 return Ok(ControlFlow::Break(()));
             }
             if !(K::INLINE && V::INLINE)
-                && place == items.len() / 2
+                && place == half
                 && let Some(next) = leaves.inner().ahead(cursor, 1)
             {
                 leaves.prefetch_records(next);

@@ -34,6 +34,7 @@ impl<M: Medium> Heap<M> {
         if let Some(is_live) = is_live {
             self.sweep_all(is_live);
         }
+        self.empty_nests();
         if let Some(filled) = self.take_free(self.slots_per_chunk()) {
             return Ok(filled);
         }
@@ -150,6 +151,11 @@ impl<M: Medium> Heap<M> {
             // Half of them must be freed before a thread looks again, which bounds the total cost of looking. A
             // thread that frees the last slot now sees the old threshold or this one; neither is too low.
             slots.look_at.store(cached + live / 2, Release);
+            drop(chunks);
+            // Some of these slots may be in nests.
+            if live > 0 {
+                self.empty_nests();
+            }
             return;
         }
         for mut cache in caches() {

@@ -11,6 +11,7 @@
 mod free_space;
 #[cfg(test)]
 mod growth_tests;
+mod nests;
 mod save;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockWriteGuard};
 
 use crossbeam_utils::CachePadded;
 
+use self::nests::Nests;
 use super::slots::Slots;
 use crate::sync::wait;
 use crate::sync::{Ordering::AcqRel, Ordering::Acquire};
@@ -138,6 +140,7 @@ pub struct Heap<M: Medium> {
     growing: Mutex<()>,
     /// Groups of caches, each created with the first slot of one of its threads.
     caches: [OnceLock<Caches>; GROUPS],
+    nests: OnceLock<Nests>,
     /// Chunks with unswept words of slots, and how many such words are left.
     pub(super) unswept: Mutex<Vec<(Arc<Slots>, usize)>>,
 }
@@ -177,6 +180,7 @@ impl<M: Medium> Heap<M> {
             chunks: CachePadded::new(RwLock::new(Chunks { all, partial: Vec::new() })),
             growing: Mutex::default(),
             caches: [const { OnceLock::new() }; GROUPS],
+            nests: OnceLock::new(),
             unswept: Mutex::new(unswept),
         }
     }
@@ -219,13 +223,17 @@ impl<M: Medium> Heap<M> {
     /// [`PoolFull`](Error::PoolFull), [`MediumFull`](Error::MediumFull), and errors of the system. The heap is
     /// unchanged.
     pub fn alloc(&self) -> Result<u64> {
+        self.alloc_by(Cache::take)
+    }
+
+    fn alloc_by<T>(&self, take: impl Fn(&mut Cache, u32) -> Option<T>) -> Result<T> {
         // Indices are dense, so threads share a cache only when there are more threads than caches.
         let index = thread_index();
-        if let Some(slot) = self.cache(index).take(self.spec.slot_bytes) {
+        if let Some(slot) = take(&mut self.cache(index), self.spec.slot_bytes) {
             return Ok(slot);
         }
         let (chunks, mut filled) = self.refill(None)?;
-        let slot = filled.take(self.spec.slot_bytes).expect("a refill brings slots");
+        let slot = take(&mut filled, self.spec.slot_bytes).expect("a refill brings slots");
         // A thread that locks both begins with the chunks. With both locked, no thread finds slots that are
         // neither live nor cached.
         let spare = std::mem::replace(&mut *self.cache(index), filled);
@@ -351,6 +359,7 @@ impl<M: Medium> Heap<M> {
     /// Returns the heap's space usage; exact while no thread allocates or frees.
     pub fn stats(&self) -> HeapStats {
         let cached: u64 = self.each_cache().map(|cache| u64::from(cache.free.count_ones())).sum();
+        let cached = cached + self.nested();
         let chunks = wait::read(&self.chunks);
         let taken: usize = chunks.all.values().map(|slots| slots.taken.load(Acquire)).sum();
         HeapStats {

@@ -13,8 +13,8 @@ impl<M: Medium> Heap<M> {
         !wait::read(&self.chunks).all.is_empty()
     }
 
-    /// Saves which slots are taken, once no thread allocates or frees any more; cached slots count as free. Returns
-    /// `None` if the state of some slot is unknown.
+    /// Saves which slots are taken, once no thread allocates or frees any more; cached slots and those in nests count as
+    /// free. Returns `None` if the state of some slot is unknown.
     pub fn save(&self, manifest: &mut Manifest) -> Option<()> {
         if manifest.is_live() {
             // A follower allocates no slots.
@@ -23,6 +23,7 @@ impl<M: Medium> Heap<M> {
         if !wait::lock(&self.unswept).is_empty() {
             return None;
         }
+        self.empty_nests();
         let mut cached = BTreeMap::<(u64, usize), u64>::new();
         for cache in self.each_cache() {
             if let Some(slots) = &cache.slots {

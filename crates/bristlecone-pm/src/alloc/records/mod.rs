@@ -185,7 +185,7 @@ impl<M: Medium> Records<M> {
     ///
     /// As [`Heap::alloc`].
     pub fn write_owned(&self, bytes: &[u8], owner: u64, step: Step) -> Result<(u64, Flushed)> {
-        self.write_record(bytes, Some(owner), step)
+        self.write_record(bytes, Some(owner), step, Heap::alloc)
     }
 
     fn owner_cell(&self, offset: u64, len: usize) -> &Word {
@@ -222,19 +222,21 @@ impl<M: Medium> Records<M> {
 
     /// Returns the length in a header, or zero if it is impossible.
     fn len_at(&self, offset: u64) -> usize {
-        self.begin_of(offset).0
+        self.stored(offset).1
     }
 
-    /// Returns the length and the checksum in a header. The length is zero if it is impossible.
-    #[inline]
-    fn begin_of(&self, offset: u64) -> (usize, u32) {
-        if !self.pool.holds(offset, HEADER_BYTES as u64) {
-            return (0, 0);
-        }
-        let header = self.header_at(offset);
+    /// Returns the words that hold the bytes of a record, their number of bytes, and the checksum in the header. An
+    /// impossible record has no bytes.
+    #[inline(always)]
+    fn stored(&self, offset: u64) -> (&[Word], usize, u32) {
+        let Some((header, behind)) = self.pool.words_from(offset).and_then(<[Word]>::split_first) else {
+            return (&[], 0, 0);
+        };
+        let header = header.load(self.pool.medium());
         let len = header as u32 as usize;
-        let fits = len <= VALUE_BYTES_MAX && self.pool.holds(offset, (HEADER_BYTES + len) as u64);
-        (if fits { len } else { 0 }, (header >> 32) as u32)
+        let fits = len <= VALUE_BYTES_MAX && len.div_ceil(8) <= behind.len();
+        let len = if fits { len } else { 0 };
+        (&behind[..len.div_ceil(8)], len, (header >> 32) as u32)
     }
 
     /// Writes and flushes a record and returns its offset. Nothing may refer to it before the fence.
@@ -243,16 +245,31 @@ impl<M: Medium> Records<M> {
     ///
     /// As [`Heap::alloc`].
     pub fn write(&self, bytes: &[u8], step: Step) -> Result<(u64, Flushed)> {
-        self.write_record(bytes, None, step)
+        self.write_record(bytes, None, step, Heap::alloc)
     }
 
-    fn write_record(&self, bytes: &[u8], owner: Option<u64>, step: Step) -> Result<(u64, Flushed)> {
+    /// As [`write`](Self::write), near the last records of the leaf at an offset.
+    ///
+    /// # Errors
+    ///
+    /// As [`Heap::alloc`].
+    pub fn write_near(&self, bytes: &[u8], leaf: u64, step: Step) -> Result<(u64, Flushed)> {
+        self.write_record(bytes, None, step, |heap| heap.alloc_near(leaf))
+    }
+
+    fn write_record(
+        &self,
+        bytes: &[u8],
+        owner: Option<u64>,
+        step: Step,
+        alloc: impl Fn(&Heap<M>) -> Result<u64>,
+    ) -> Result<(u64, Flushed)> {
         assert!(
             bytes.len() <= VALUE_BYTES_MAX && owner.is_some() == self.spec.owned,
             "no record of this kind"
         );
         self.drain_retired();
-        let offset = self.heap_for(bytes.len())?.alloc()?;
+        let offset = alloc(self.heap_for(bytes.len())?)?;
         let medium = self.pool.medium();
         let words = 1 + bytes.len().div_ceil(8);
         let cells = self.pool.words(offset, words + usize::from(owner.is_some()));
@@ -266,19 +283,19 @@ impl<M: Medium> Records<M> {
 
     /// Returns the bytes of a record that was reached while pinned. A reader whose validation failed must not call
     /// this. In a damaged pool the offset may be wrong; the result is then empty.
+    #[inline]
     pub fn read<'g>(&'g self, offset: u64, _pinned: &'g Guard) -> &'g [u8] {
-        self.bytes_of(offset, self.len_at(offset))
+        let (cells, len, _) = self.stored(offset);
+        self.bytes_of(cells, len)
     }
 
-    /// Returns the bytes of a record of this length. The caller is pinned while the result lives.
-    #[inline]
-    fn bytes_of(&self, offset: u64, len: usize) -> &[u8] {
-        if len == 0 {
-            return &[];
+    /// Returns the bytes in words. The caller is pinned while the result lives.
+    #[inline(always)]
+    fn bytes_of<'a>(&self, cells: &'a [Word], len: usize) -> &'a [u8] {
+        debug_assert!(len <= size_of_val(cells));
+        if len > 0 {
+            self.pool.medium().about_to_read(cells.as_ptr().cast(), len);
         }
-        let medium = self.pool.medium();
-        let cells = self.pool.words(offset + HEADER_BYTES as u64, len.div_ceil(8));
-        medium.about_to_read(cells.as_ptr().cast(), len);
         // SAFETY: the words lie in the mapping. A record is published after its last store and not written again before
         // its slot is freed, which the caller's guard prevents; so no thread changes these bytes while the slice lives.
         unsafe { std::slice::from_raw_parts(cells.as_ptr().cast(), len) }
@@ -377,14 +394,21 @@ impl<M: Medium> Records<M> {
     ///
     /// Same as [`verify`](Self::verify).
     #[inline]
-    pub fn read_verified<'g>(&'g self, offset: u64, _pinned: &'g Guard) -> Result<&'g [u8]> {
-        let (len, sum) = self.begin_of(offset);
-        let bytes = self.bytes_of(offset, len);
-        // What has no bytes is looked at twice: an impossible length reads like zero.
-        if len > 0 && checksum(bytes) == sum {
+    pub fn read_verified<'g>(&'g self, offset: u64, pinned: &'g Guard) -> Result<&'g [u8]> {
+        if let Some(bytes) = self.read_sound(offset, pinned) {
             return Ok(bytes);
         }
-        self.verify(offset).map(|()| bytes)
+        // What has no bytes is looked at twice: an impossible length reads like zero.
+        self.verify(offset).map(|()| self.read(offset, pinned))
+    }
+
+    /// As [`read_verified`](Self::read_verified), for where a call would cost too much. Returns `None` for a record
+    /// without bytes, and for one that differs from its checksum.
+    #[inline(always)]
+    pub fn read_sound<'g>(&'g self, offset: u64, _pinned: &'g Guard) -> Option<&'g [u8]> {
+        let (cells, len, sum) = self.stored(offset);
+        let bytes = self.bytes_of(cells, len);
+        (len > 0 && checksum(bytes) == sum).then_some(bytes)
     }
 
     /// Compares a record's bytes with its checksum. A mismatch is remembered: see

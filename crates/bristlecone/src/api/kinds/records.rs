@@ -73,6 +73,10 @@ macro_rules! bytes {
 }
 
 fn text(bytes: &[u8]) -> Option<&str> {
+    if bytes.is_ascii() {
+        // SAFETY: ASCII is UTF-8.
+        return Some(unsafe { str::from_utf8_unchecked(bytes) });
+    }
     str::from_utf8(bytes).ok()
 }
 

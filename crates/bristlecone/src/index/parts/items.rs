@@ -99,6 +99,15 @@ impl<C: Codec, M: Medium> Items<C, M> {
         }
     }
 
+    /// As [`write`](Self::write): see [`Records::write_near`].
+    #[inline(always)]
+    pub fn write_near(&self, item: C::Ref<'_>, leaf: u64, step: Step) -> Result<(u64, Flushed)> {
+        match C::item(item) {
+            Item::Word(word) => Ok((word, Flushed::none())),
+            Item::Bytes(bytes) => self.records.write_near(bytes, leaf, step),
+        }
+    }
+
     /// Writes a record with a word by which recovery decides whether it is live.
     #[inline(always)]
     pub fn write_owned(&self, item: C::Ref<'_>, owner: u64, step: Step) -> Result<(u64, Flushed)> {
@@ -138,6 +147,19 @@ impl<C: Codec, M: Medium> Items<C, M> {
             return Ok(C::of_word(word));
         }
         self.records.read_verified(word, C::pinned(guard)).map(C::of_bytes)
+    }
+
+    /// Returns the item that a word represents; unless the caller is `lenient`, after comparing its record with its
+    /// checksum.
+    #[inline(always)]
+    pub fn read_in_scan<'a>(&'a self, word: u64, guard: &'a C::Guard, lenient: bool) -> Result<C::Ref<'a>> {
+        if C::INLINE || lenient {
+            return Ok(self.read(word, guard));
+        }
+        match self.records.read_sound(word, C::pinned(guard)) {
+            Some(bytes) => Ok(C::of_bytes(bytes)),
+            None => self.read_verified(word, guard),
+        }
     }
 
     /// Verifies the checksum of the item that a word represents.

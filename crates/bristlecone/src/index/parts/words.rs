@@ -1,8 +1,9 @@
 //! The items of a leaf, copied out to be sorted.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
-use bristlecone_pm::{Medium, Word, read_words};
+use bristlecone_pm::{Medium, Result, Word, read_words};
 
 use super::codec::{Codec, KeyCodec};
 use super::search::Level;
@@ -110,56 +111,107 @@ impl Words {
         }
     }
 
-    /// Returns the items in the order of the keys that their words represent: each key, with its value's word. `level`
-    /// must be the result of [`Level::detect`], and `room` is the buffer for the result.
+    /// Puts the items into the empty `sorted`, in the order of the keys that their words represent. `level` must be the
+    /// result of [`Level::detect`].
+    ///
+    /// # Errors
+    ///
+    /// Those of `key_of`.
     #[inline(always)]
-    pub fn sorted<'s, 'k, K: KeyCodec>(
+    pub fn sort<'k, K: KeyCodec>(
         &self,
         level: Level,
-        key_of: impl Fn(u64) -> K::Ref<'k>,
-        room: &'s mut Sorted<'k, K>,
-    ) -> &'s [(K::Ref<'k>, u64)] {
-        let count = self.count();
+        key_of: impl Fn(u64) -> Result<K::Ref<'k>>,
+        sorted: &mut Sorted<'k, K>,
+    ) -> Result<()> {
+        sorted.count = self.count();
         if K::INLINE {
-            self.place::<false>(level, |place, [key, value]| room[place] = (key_of(key), value));
-        } else {
-            let mut items = [(K::least(), 0); WORDS_MAX];
-            for (entry, (_, [key, value])) in items.iter_mut().zip(self.iter()) {
-                *entry = (key_of(key), value);
-            }
-            let places = order::<K>(level, &items[..count]);
-            for (entry, at) in room.iter_mut().zip(places).take(count) {
-                *entry = items[at as usize % WORDS_MAX];
-            }
+            self.place::<false>(level, |place, [key, value]| sorted.items[place] = (K::of_word(key), value));
+            return Ok(());
         }
-        &room[..count]
+        for ((_, [key, value]), item) in self.iter().zip(&mut sorted.items) {
+            *item = (key_of(key)?, value);
+        }
+        sorted.order = order::<K>(level, &sorted.items[..sorted.count]);
+        Ok(())
     }
 }
 
-/// Buffer for the items of a leaf.
-pub type Sorted<'k, K> = [(<K as Codec>::Ref<'k>, u64); WORDS_MAX];
+/// The items of a leaf: each key, with its value's word.
+pub struct Sorted<'k, K: Codec> {
+    items: [(K::Ref<'k>, u64); WORDS_MAX],
+    /// The places of the items, in the order of their keys.
+    order: [u8; WORDS_MAX],
+    count: usize,
+}
 
-/// Returns the order of keys: their common prefix is skipped, and the eight bytes behind it distinguish most of them.
+impl<K: KeyCodec> Default for Sorted<'_, K> {
+    #[inline(always)]
+    fn default() -> Self {
+        Self { items: [(K::least(), 0); WORDS_MAX], order: IN_PLACE, count: 0 }
+    }
+}
+
+impl<'k, K: KeyCodec> Sorted<'k, K> {
+    /// Returns the number of items.
+    #[inline(always)]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Returns some of the items, in order.
+    #[inline(always)]
+    pub fn range(&self, some: Range<usize>) -> impl DoubleEndedIterator<Item = (K::Ref<'k>, u64)> {
+        self.order[some].iter().map(|at| self.items[usize::from(*at) % WORDS_MAX])
+    }
+
+    /// Returns the number of items at the begin whose keys meet a condition, which no key behind them meets.
+    #[inline(always)]
+    pub fn count_while(&self, meets: impl Fn(K::Ref<'k>) -> bool) -> usize {
+        self.order[..self.count].partition_point(|at| meets(self.items[usize::from(*at) % WORDS_MAX].0))
+    }
+}
+
+/// The order of items that are sorted.
+const IN_PLACE: [u8; WORDS_MAX] = {
+    let (mut order, mut at) = ([0; WORDS_MAX], 0);
+    while at < WORDS_MAX {
+        order[at] = at as u8;
+        at += 1;
+    }
+    order
+};
+
+/// Returns the order of keys: their common prefix is skipped, and the eight or sixteen bytes behind it distinguish most of
+/// them.
 /// Compiled once per kind of key, instead of once per design and medium.
 fn order<K: KeyCodec>(level: Level, items: &[(K::Ref<'_>, u64)]) -> [u8; WORDS_MAX] {
     let common = |most: usize, (key, _): &(K::Ref<'_>, u64)| {
         most.min(K::common(K::shorten(items[0].0), K::shorten(*key)))
     };
     let common = items.iter().fold(usize::MAX, common);
-    let mut ranks = [u64::MAX; WORDS_MAX];
-    for ((key, _), rank) in items.iter().zip(&mut ranks) {
-        *rank = K::rank_behind(*key, common);
-    }
+    let ranks_behind = |bytes: usize| {
+        let mut ranks = [u64::MAX; WORDS_MAX];
+        for ((key, _), rank) in items.iter().zip(&mut ranks) {
+            *rank = K::rank_behind(*key, bytes);
+        }
+        ranks
+    };
+    let ranks = ranks_behind(common);
     #[cfg(target_arch = "x86_64")]
     if level == Level::Avx512 {
         let mut order = [0; WORDS_MAX];
         // SAFETY: the features were detected.
-        if unsafe { avx512::order(&ranks, items.len(), &mut order) } {
+        let is_complete = unsafe {
+            avx512::order(&[ranks], items.len(), &mut order)
+                || avx512::order(&[ranks, ranks_behind(common + 8)], items.len(), &mut order)
+        };
+        if is_complete {
             return order;
         }
     }
     let _ = level;
-    let mut order: [u8; WORDS_MAX] = std::array::from_fn(|at| at as u8);
+    let mut order = IN_PLACE;
     let key = |at: &u8| (ranks[*at as usize], items[*at as usize].0);
     order[..items.len()].sort_unstable_by(|a, b| key(a).cmp(&key(b)));
     order
@@ -211,18 +263,28 @@ mod avx512 {
         sum == len * len.saturating_sub(1) / 2
     }
 
-    /// Sorts the indices of the first `count` ranks, each compared with all others; the rest are [`u64::MAX`]. Returns
-    /// whether all of them are distinct.
+    /// Sorts the indices of the first `count` ranks, each compared with all others; the rest are [`u64::MAX`]. A rank has
+    /// one or more words. Returns whether all of them are distinct.
     #[target_feature(enable = "avx512f,popcnt")]
-    pub fn order(ranks: &[u64; WORDS_MAX], count: usize, order: &mut [u8; WORDS_MAX]) -> bool {
+    pub fn order<const WORDS: usize>(
+        ranks: &[[u64; WORDS_MAX]; WORDS],
+        count: usize,
+        order: &mut [u8; WORDS_MAX],
+    ) -> bool {
         let mut sum = 0;
-        for (at, rank) in ranks[..count].iter().enumerate() {
-            let rank = _mm512_set1_epi64(*rank as i64);
+        for at in 0..count {
             let mut before = 0;
-            for group in &ranks.as_chunks::<WIDE>().0[..count.div_ceil(WIDE)] {
-                // SAFETY: a group is as long as a register.
-                let group = unsafe { _mm512_loadu_epi64(group.as_ptr().cast()) };
-                before += _mm512_cmplt_epu64_mask(group, rank).count_ones() as usize;
+            for group in 0..count.div_ceil(WIDE) {
+                let (mut less, mut equal) = (0, u8::MAX);
+                for ranks in ranks {
+                    let rank = _mm512_set1_epi64(ranks[at] as i64);
+                    // SAFETY: a group is as long as a register.
+                    let group =
+                        unsafe { _mm512_loadu_epi64(ranks.as_chunks::<WIDE>().0[group].as_ptr().cast()) };
+                    less |= equal & _mm512_cmplt_epu64_mask(group, rank);
+                    equal &= _mm512_cmpeq_epu64_mask(group, rank);
+                }
+                before += less.count_ones() as usize;
             }
             order[before % WORDS_MAX] = at as u8;
             sum += before;
@@ -356,8 +418,9 @@ mod tests {
             let mut words = Words::default();
             (0..keys.len() as u64).for_each(|at| words.push(at, at + 100));
             for level in levels() {
-                let mut room = [(&[][..], 0); WORDS_MAX];
-                let sorted = words.sorted::<Record>(level, |at| &keys[at as usize][..], &mut room);
+                let mut sorted = Sorted::<Record>::default();
+                words.sort(level, |at| Ok(&keys[at as usize][..]), &mut sorted).unwrap();
+                let sorted: Vec<_> = sorted.range(0..sorted.count()).collect();
                 assert_eq!(sorted.len(), keys.len());
                 assert!(sorted.iter().all(|(key, value)| *key == keys[*value as usize - 100]));
                 assert!(sorted.is_sorted_by_key(|(key, _)| key));

@@ -29,7 +29,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         } else {
             None
         };
-        let mut change = self.write_records::<V>(found, key, value)?;
+        let mut change = self.write_records::<V>((leaf.state().leaf, found.key), key, value)?;
         // A new value takes no more space than the old one.
         let steady = found.value.is_some() && value.is_some() && spot.is_some();
         let overflowed = !steady && self.overflows(&leaf);

@@ -102,8 +102,8 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for Core<K, M> {
     }
 
     #[inline(always)]
-    fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a> {
-        self.keys.read(word, guard)
+    fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard, lenient: bool) -> Result<K::Ref<'a>> {
+        self.keys.read_in_scan(word, guard, lenient)
     }
 
     #[inline(always)]
@@ -115,10 +115,5 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for Core<K, M> {
         damage: &mut Option<Error>,
     ) -> V::Ref<'a> {
         value_or_noted::<V, M>(&self.values, word, guard, lenient, damage)
-    }
-
-    #[inline(always)]
-    fn verify_key(&self, word: u64, guard: &K::Guard) -> Result<()> {
-        self.keys.verify_held(word, guard)
     }
 }

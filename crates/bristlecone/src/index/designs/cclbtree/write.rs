@@ -142,7 +142,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         guard: &K::Guard,
     ) -> Option<Result<()>> {
         let spot = self.reserve_entry()?;
-        let change = self.write_records::<V>(found, key, Some(value));
+        let change = self.write_records::<V>((leaf.state().leaf, found.key), key, Some(value));
         Some(change.map(|change| self.log_and_buffer(leaf, found, change, spot, guard)))
     }
 
@@ -175,7 +175,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         guard: &K::Guard,
     ) -> Result<()> {
         let found = Found::default();
-        let mut change = self.write_records::<V>(&found, key, Some(value))?;
+        let mut change = self.write_records::<V>((leaf.state().leaf, None), key, Some(value))?;
         self.write_through(&mut leaf, &found, &mut change, guard).inspect_err(|_| self.discard(&change))
     }
 

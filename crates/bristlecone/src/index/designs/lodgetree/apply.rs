@@ -133,7 +133,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         (spot, flush): (Spot<'_, M>, Option<UnderWay>),
         guard: &K::Guard,
     ) -> Result<()> {
-        match self.write_records::<V>(found, key, value) {
+        match self.write_records::<V>((node.entry(found.at).leaf, found.key), key, value) {
             Ok(mut change) => {
                 let UnderWay { lines, logs, leftovers } = flush.unwrap_or_else(UnderWay::nothing);
                 let found = (found, K::fingerprint(key));
@@ -161,7 +161,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         if found.in_leaf == InLeaf::Unseen {
             found = self.look(node, found.at, key, guard);
         }
-        let change = self.write_records::<V>(&found, key, value);
+        let change = self.write_records::<V>((node.entry(found.at).leaf, found.key), key, value);
         self.end_flush(flush);
         let mut change = change?;
         match self.flush_with(node, (&found, K::fingerprint(key)), &mut change, group, guard) {

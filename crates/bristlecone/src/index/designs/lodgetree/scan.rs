@@ -164,21 +164,15 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Returns functions that read a key's word, verify its record, and read a value's word, verified unless the caller
     /// is `lenient`.
     #[inline(always)]
-    #[allow(clippy::type_complexity, reason = "three closures")]
     fn readers<'a, V: Codec>(
         &'a self,
         guards: &'a (K::Guard, V::Guard),
         lenient: bool,
-    ) -> (
-        impl Fn(u64) -> K::Ref<'a>,
-        impl Fn(u64) -> Result<()>,
-        impl Fn(u64, &mut Option<Error>) -> V::Ref<'a>,
-    ) {
+    ) -> (impl Fn(u64) -> Result<K::Ref<'a>>, impl Fn(u64, &mut Option<Error>) -> V::Ref<'a>) {
         let value = move |word, damage: &mut Option<Error>| {
             value_or_noted::<V, M>(&self.values, word, &guards.1, lenient, damage)
         };
-        let verify = |word| self.keys.verify_held(word, &guards.0);
-        (|word| self.keys.read(word, &guards.0), verify, value)
+        (move |word| self.keys.read_in_scan(word, &guards.0, lenient), value)
     }
 
     /// Returns the leaf that holds `key`, and the low fence of the next one. Returns `None` if

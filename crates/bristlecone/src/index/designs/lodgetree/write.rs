@@ -136,10 +136,11 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
             return None;
         }
         let spot = self.reserve_entry(found.item.is_some())?;
-        let mut change = match self.write_records::<V>(found, key, Some(value)) {
-            Ok(change) => change,
-            Err(error) => return Some(Err(error)),
-        };
+        let mut change =
+            match self.write_records::<V>((node.entry(found.at).leaf, found.key), key, Some(value)) {
+                Ok(change) => change,
+                Err(error) => return Some(Err(error)),
+            };
         let place = (spot, Flushed::none());
         self.log_and_buffer(node, (found, K::fingerprint(key)), &mut change, place, guard);
         self.count(found, true);

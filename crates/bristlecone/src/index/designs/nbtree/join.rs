@@ -61,7 +61,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         if at.is_frozen() {
             return Ok(Joined::Full);
         }
-        match self.key_word(key) {
+        match self.key_word(key, at.leaf.block()) {
             Ok(word) => {
                 let item = NewItem { key, word, tag, value };
                 Ok(self.join(at.leaf, at.seen, item, &mut FastPath(self), pins))
@@ -77,8 +77,8 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
 
     /// Insert 1: returns the word of a new key. Its out-of-line record is durable.
     #[inline(always)]
-    fn key_word(&self, key: K::Ref<'_>) -> Result<u64> {
-        let (word, flushed) = self.keys.write(key, "nbtree insert.1")?;
+    fn key_word(&self, key: K::Ref<'_>, leaf: u64) -> Result<u64> {
+        let (word, flushed) = self.keys.write_near(key, leaf, "nbtree insert.1")?;
         if !K::INLINE {
             let Durable { .. } = self.medium().fence(flushed, "nbtree insert.1 fence");
         }

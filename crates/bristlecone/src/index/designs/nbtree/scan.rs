@@ -107,8 +107,8 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for NbTree<K, M> {
     }
 
     #[inline(always)]
-    fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard) -> K::Ref<'a> {
-        self.keys.read(word, guard)
+    fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard, lenient: bool) -> Result<K::Ref<'a>> {
+        self.keys.read_in_scan(word, guard, lenient)
     }
 
     #[inline(always)]
@@ -125,11 +125,6 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for NbTree<K, M> {
             Stored::Empty | Stored::Sealed(_) | Stored::Record(_) => word,
         };
         value_or_noted::<V, M>(&self.values, word, guard, lenient, damage)
-    }
-
-    #[inline(always)]
-    fn verify_key(&self, word: u64, guard: &K::Guard) -> Result<()> {
-        self.keys.verify_held(word, guard)
     }
 
     /// Collects items of a leaf or of its successors.

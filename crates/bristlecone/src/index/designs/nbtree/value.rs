@@ -4,7 +4,7 @@ use bristlecone_pm::{Durable, Medium, Persist, Result};
 
 use super::NbTree;
 use super::layout::Stored;
-use super::lookup::Pins;
+use super::lookup::{Pins, Target};
 use crate::index::parts::codec::{Codec, KeyCodec};
 
 /// Outcome of a change: the previous value word, and whether it was replaced.
@@ -16,22 +16,30 @@ pub(super) struct Outcome {
 /// A new value, written once even if the change is retried.
 pub(super) struct NewValue<'a, V: Codec> {
     value: V::Ref<'a>,
+    /// The block of the leaf that had the key, or zero.
+    leaf: u64,
     pub word: Option<u64>,
 }
 
 impl<'a, V: Codec> NewValue<'a, V> {
-    pub fn new(value: V::Ref<'a>) -> Self {
-        Self { value, word: None }
+    pub fn new(value: V::Ref<'a>, leaf: u64) -> Self {
+        Self { value, leaf, word: None }
     }
 }
 
 impl<K: KeyCodec, M: Medium> NbTree<K, M> {
+    /// Returns the block of the leaf that was found to have a key, or zero.
+    pub(super) fn near(&self, target: &Target) -> u64 {
+        target.probe.as_ref().map_or(0, |probe| self.leaves.get(probe.leaf).block())
+    }
+
     /// Insert 1, update 1: returns the word of a new value. Its out-of-line record is durable.
     pub(super) fn word_of<V: Codec>(&self, new: &mut NewValue<'_, V>) -> Result<u64> {
         if let Some(word) = new.word {
             return Ok(word);
         }
-        let (mut word, mut flushed) = self.values.of::<V>().write(new.value, "nbtree update.1")?;
+        let (mut word, mut flushed) =
+            self.values.of::<V>().write_near(new.value, new.leaf, "nbtree update.1")?;
         if V::INLINE {
             match Stored::plain(word) {
                 Some(plain) => {

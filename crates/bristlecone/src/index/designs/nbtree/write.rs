@@ -84,7 +84,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, M> {
 
     fn compare_and_swap(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         self.with_room(key, self.begin(key), |target, pins| {
-            let mut new = NewValue::<V>::new(new);
+            let mut new = NewValue::<V>::new(new, self.near(&target));
             let mut swapped = false;
             let outcome = self.alter(key, target, Joining::WithValue, pins, |old| {
                 swapped = self.is_value::<V>(old, expected, pins);
@@ -149,7 +149,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     ) -> Result<Option<V::Owned>> {
         let joining = if mode == WriteMode::New { Joining::KeyFirst } else { Joining::WithValue };
         self.with_room(key, (target, pins), |target, pins| {
-            let mut new = NewValue::<V>::new(value);
+            let mut new = NewValue::<V>::new(value, self.near(&target));
             let outcome = self.alter(key, target, joining, pins, |old| match mode {
                 WriteMode::New if old != EMPTY => Ok(None),
                 WriteMode::Update if old == EMPTY => Ok(None),

@@ -38,7 +38,8 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             let mut flushed = Flushed::none();
             let mut parts: SmallVec<[_; LEAF_SLOTS_MAX.next_power_of_two()]> = SmallVec::new();
             for (key, value) in leaf {
-                let (item, of_item) = self.write_records::<V>(*key, *value)?;
+                // Records that are written in order are neighbours without a leaf's nest.
+                let (item, of_item) = self.write_records::<V>(0, *key, *value)?;
                 flushed = flushed.and(of_item);
                 parts.push(Part { key: K::shorten(*key), words: (item.key, item.value), bit: 0 });
             }

@@ -148,7 +148,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             return Ok(false);
         }
         let fresh = if place.is_none() { Some(self.subnodes.alloc()?) } else { None };
-        let (item, flushed) = match self.write_records::<V>(key, value) {
+        let (item, flushed) = match self.write_records::<V>(leaf.subnode(0), key, value) {
             Ok(written) => written,
             Err(error) => {
                 fresh.into_iter().for_each(|subnode| self.subnodes.free(subnode));
@@ -167,11 +167,12 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Insert 1: writes out-of-line data first.
     pub(super) fn write_records<V: Codec>(
         &self,
+        leaf: u64,
         key: K::Ref<'_>,
         value: V::Ref<'_>,
     ) -> Result<(Item, Flushed)> {
-        let (key_word, key_flushed) = self.keys.write(key, "sstree insert.1 key")?;
-        match self.values.of::<V>().write(value, "sstree insert.1 value") {
+        let (key_word, key_flushed) = self.keys.write_near(key, leaf, "sstree insert.1 key")?;
+        match self.values.of::<V>().write_near(value, leaf, "sstree insert.1 value") {
             Ok((value, flushed)) => {
                 let item = Item { key: key_word, value, tag: K::fingerprint(key) };
                 Ok((item, key_flushed.and(flushed)))
@@ -341,7 +342,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         guard: &V::Guard,
     ) -> Result<()> {
         let medium = self.medium();
-        let (word, flushed) = self.values.of::<V>().write(value, "sstree update.1")?;
+        let (word, flushed) = self.values.of::<V>().write_near(value, leaf.subnode(0), "sstree update.1")?;
         let room = self.room_to_move(leaf.bitmap(), found.at);
         if room != 0 {
             self.move_forward(leaf, found, room, word, flushed);

@@ -12,6 +12,7 @@ use super::read::{At, NoTrail, Path};
 use super::{Pins, WoTree};
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::Stale;
+use crate::index::scan::{precedes, succeeds};
 use crate::index::visit::behind;
 use crate::index::{Batch, Scan, Visit};
 
@@ -294,23 +295,5 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             let wanted = !precedes::<K>(found, from) && !succeeds::<K>(found, to);
             if wanted { self.verify_value::<V>(key, value, &pins.values) } else { Ok(()) }
         })
-    }
-}
-
-/// Returns whether a key is before all keys that a lower bound allows.
-fn precedes<K: KeyCodec>(key: K::Ref<'_>, from: Bound<K::Ref<'_>>) -> bool {
-    match from {
-        Bound::Included(bound) => K::shorten(key) < K::shorten(bound),
-        Bound::Excluded(bound) => K::shorten(key) <= K::shorten(bound),
-        Bound::Unbounded => false,
-    }
-}
-
-/// Returns whether a key is behind all keys that an upper bound allows.
-fn succeeds<K: KeyCodec>(key: K::Ref<'_>, to: Bound<K::Ref<'_>>) -> bool {
-    match to {
-        Bound::Included(bound) => K::shorten(key) > K::shorten(bound),
-        Bound::Excluded(bound) => K::shorten(key) >= K::shorten(bound),
-        Bound::Unbounded => false,
     }
 }

@@ -176,7 +176,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         let medium = self.medium();
         // Insert 1: out-of-line data. Nothing refers to them, so one fence serves them and the item:
         // after a crash the slot's bit is clear, or the records are durable.
-        let (key, flushed) = self.keys.write(key, "wotree insert.1 key")?;
+        let (key, flushed) = self.keys.write_near(key, leaf.node, "wotree insert.1 key")?;
         let (value, flushed) = match self.values.of::<V>().write_owned(value, key, "wotree insert.1 value") {
             Ok((value, more)) => (value, flushed.and(more)),
             Err(error) => {

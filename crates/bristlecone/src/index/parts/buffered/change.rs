@@ -35,7 +35,7 @@ impl Change {
     #[inline(always)]
     pub fn write<K: KeyCodec, V: Codec, M: Medium>(
         (keys, values): (&Items<K, M>, &Values<M>),
-        known: Option<u64>,
+        (leaf, known): (u64, Option<u64>),
         key: K::Ref<'_>,
         value: Option<V::Ref<'_>>,
         [key_step, value_step]: [Step; 2],
@@ -44,7 +44,7 @@ impl Change {
         let key = match known {
             Some(word) => word,
             None => {
-                let (word, under_way) = keys.write(key, key_step)?;
+                let (word, under_way) = keys.write_near(key, leaf, key_step)?;
                 flushed = flushed.and(under_way);
                 word
             }
@@ -53,7 +53,7 @@ impl Change {
         let item = Item { key, value: 0, removed: true };
         let mut change = Self { item, records: None, new_key };
         if let Some(value) = value {
-            match values.of::<V>().write(value, value_step) {
+            match values.of::<V>().write_near(value, leaf, value_step) {
                 Ok((word, under_way)) => {
                     flushed = flushed.and(under_way);
                     change.item = Item { value: word, removed: false, ..item };

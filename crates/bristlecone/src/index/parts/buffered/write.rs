@@ -70,15 +70,16 @@ pub enum Outcome {
 }
 
 impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
-    /// Writes out-of-line data before anything else: write 1.
+    /// Writes out-of-line data before anything else: write 1. For the leaf at an offset, and the key's word if it has
+    /// one.
     #[inline(always)]
     pub fn write_records<V: Codec>(
         &self,
-        found: &Found,
+        (leaf, known): (u64, Option<u64>),
         key: K::Ref<'_>,
         value: Option<V::Ref<'_>>,
     ) -> Result<Change> {
-        Change::write::<K, V, M>((&self.keys, &self.values), found.key, key, value, L::RECORD_STEPS)
+        Change::write::<K, V, M>((&self.keys, &self.values), (leaf, known), key, value, L::RECORD_STEPS)
     }
 
     /// Frees the records of a change that was not applied.

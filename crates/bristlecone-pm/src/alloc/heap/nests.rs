@@ -1,0 +1,138 @@
+//! Slots kept for neighbours, so that what is read together stands together.
+//!
+//! A *nest* is a run of free slots that one leaf uses up. A nest that is left behind is used by the next leaf at the same
+//! place. Like the slots in caches, those in nests are free, but not for everyone.
+
+use std::sync::OnceLock;
+
+use super::{Cache, Heap};
+use crate::sync::AtomicU64;
+use crate::sync::Ordering::{AcqRel, Acquire};
+use crate::{Medium, Result};
+
+/// Slots of a run.
+const RUN: u32 = 4;
+const RUN_BITS: u64 = (1 << RUN) - 1;
+const _: () = assert!(64 % RUN == 0);
+/// The first slots of all runs of a word.
+const FIRST_OF_RUNS: u64 = u64::MAX / RUN_BITS;
+
+const NESTS_OF_PAGE: usize = 1 << 10;
+/// Leaves that are further apart than all nests may share one.
+const PAGES: usize = 1 << 10;
+/// Bytes of the largest slots that are kept: neighbours of more than two lines have nothing in common.
+const SLOT_BYTES_MAX: u32 = 128;
+/// Bytes of the smallest leaves.
+const LEAF_BYTES: u64 = 256;
+
+/// A nest in one word: its first slot's offset above the bits of the slots that are left.
+#[derive(Clone, Copy)]
+struct Nest(u64);
+
+impl Nest {
+    fn new(offset: u64, left: u64) -> Self {
+        Self(offset << RUN | left)
+    }
+
+    fn left(self) -> u64 {
+        self.0 & RUN_BITS
+    }
+
+    /// Returns the offset of the first slot that is left, and the nest without it.
+    fn take(self, slot_bytes: u32) -> Option<(u64, Self)> {
+        let slot = self.0.trailing_zeros();
+        let offset = (self.0 >> RUN) + u64::from(slot) * u64::from(slot_bytes);
+        (self.left() != 0).then(|| (offset, Self(self.0 & (self.0 - 1))))
+    }
+}
+
+type Page = Box<[AtomicU64]>;
+
+/// The nests of a heap.
+#[derive(Debug)]
+pub struct Nests(Box<[OnceLock<Page>]>);
+
+impl Default for Nests {
+    fn default() -> Self {
+        Self((0..PAGES).map(|_| OnceLock::new()).collect())
+    }
+}
+
+impl Nests {
+    fn of(&self, leaf: u64) -> &AtomicU64 {
+        let at = (leaf / LEAF_BYTES) as usize;
+        let page = &self.0[at / NESTS_OF_PAGE % PAGES];
+        let page = page.get_or_init(|| (0..NESTS_OF_PAGE).map(|_| AtomicU64::new(0)).collect());
+        &page[at % NESTS_OF_PAGE]
+    }
+
+    fn all(&self) -> impl Iterator<Item = &AtomicU64> {
+        self.0.iter().filter_map(OnceLock::get).flatten()
+    }
+}
+
+impl Cache {
+    /// Takes a run of slots, or a single one: the offset of the first slot, and a bit for each slot.
+    fn take_run(&mut self, slot_bytes: u32) -> Option<(u64, u64)> {
+        let both = self.free & self.free >> 1;
+        let runs = both & both >> 2 & FIRST_OF_RUNS;
+        if runs == 0 {
+            return self.take(slot_bytes).map(|slot| (slot, 1));
+        }
+        let slots = self.slots.as_ref()?;
+        let at = runs.trailing_zeros();
+        self.free &= !(RUN_BITS << at);
+        Some((slots.offset + (self.word as u64 * 64 + u64::from(at)) * u64::from(slot_bytes), RUN_BITS))
+    }
+}
+
+impl<M: Medium> Heap<M> {
+    /// Allocates a slot near the last ones of the leaf at an offset, and returns its offset.
+    ///
+    /// # Errors
+    ///
+    /// As [`alloc`](Self::alloc).
+    pub fn alloc_near(&self, leaf: u64) -> Result<u64> {
+        if self.spec.slot_bytes > SLOT_BYTES_MAX {
+            return self.alloc();
+        }
+        let cell = self.nests.get_or_init(Nests::default).of(leaf);
+        let mut seen = Nest(cell.load(Acquire));
+        while let Some((slot, left)) = seen.take(self.spec.slot_bytes) {
+            match cell.compare_exchange(seen.0, left.0, AcqRel, Acquire) {
+                Ok(_) => return Ok(slot),
+                Err(now) => seen = Nest(now),
+            }
+        }
+        let (first, run) = self.alloc_by(Cache::take_run)?;
+        let rest = Nest::new(first, run & !1);
+        if rest.left() != 0 && cell.compare_exchange(seen.0, rest.0, AcqRel, Acquire).is_err() {
+            // Another thread has filled it.
+            self.give_back(rest);
+        }
+        Ok(first)
+    }
+
+    /// Frees the slots in all nests.
+    pub(super) fn empty_nests(&self) {
+        let cells = self.nests.get().into_iter().flat_map(Nests::all);
+        let nests = cells.filter(|cell| Nest(cell.load(Acquire)).left() != 0);
+        // All of them first: what is given back may be a reason to look for more.
+        let nests: Vec<_> = nests.map(|cell| Nest(cell.swap(0, AcqRel))).collect();
+        nests.into_iter().for_each(|nest| self.give_back(nest));
+    }
+
+    /// Returns the number of slots in nests.
+    pub(super) fn nested(&self) -> u64 {
+        let cells = self.nests.get().into_iter().flat_map(Nests::all);
+        cells.map(|cell| u64::from(Nest(cell.load(Acquire)).left().count_ones())).sum()
+    }
+
+    fn give_back(&self, nest: Nest) {
+        let mut nest = nest;
+        while let Some((slot, left)) = nest.take(self.spec.slot_bytes) {
+            self.free(slot);
+            nest = left;
+        }
+    }
+}
