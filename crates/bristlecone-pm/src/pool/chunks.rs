@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use super::PoolFile;
 use super::backing::{PAGE_BYTES, data};
-use super::directory::TreeId;
 use super::layout::{COMMITS_OWNER, Descriptor, ENTRY_FREE, SlotKind};
+use super::spec::TreeId;
 use crate::sync::Ordering::Relaxed;
 use crate::{Error, Medium, Persist, Result, Word, thread_index};
 

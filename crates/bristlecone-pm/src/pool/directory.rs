@@ -5,73 +5,12 @@ use std::mem::offset_of;
 use super::PoolFile;
 use super::layout::{
     DIRECTORY_OFFSET, ENTRY_BYTES, ENTRY_DROPPING, ENTRY_FREE, ENTRY_LIVE, Entry, INITIALIZED,
-    KIND_BYTES_MAX, NAME_BYTES_MAX, PARAMS, Part, PartOf,
+    KIND_BYTES_MAX, NAME_BYTES_MAX, Part, PartOf,
 };
 use super::names::Names;
+use super::spec::{TreeEntry, TreeId, TreeSpec};
 use crate::word::{le_bytes, load_words};
 use crate::{Durable, Error, Flushed, Medium, Persist, Result, Word, write_bytes};
-
-/// A tree's index in the directory, which its chunks name as their owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TreeId(pub u32);
-
-/// Properties with which a tree is created.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TreeSpec {
-    /// Its name: 1 to 64 bytes.
-    pub name: String,
-    /// Code of its design.
-    pub design: u32,
-    /// Name of its key type, up to 48 bytes.
-    pub key_kind: String,
-    /// Name of its value type, up to 48 bytes.
-    pub value_kind: String,
-    /// The design's parameters.
-    pub params: [u64; PARAMS],
-}
-
-/// A tree that exists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TreeEntry {
-    /// Its index in the directory.
-    pub id: TreeId,
-    /// The properties at creation.
-    pub spec: TreeSpec,
-}
-
-impl TreeEntry {
-    /// Returns the entry of a tree.
-    pub fn new(id: TreeId, spec: TreeSpec) -> Self {
-        Self { id, spec }
-    }
-}
-
-impl TreeSpec {
-    /// Returns a specification with all parameters zero.
-    pub fn new(
-        name: impl Into<String>,
-        design: u32,
-        key_kind: impl Into<String>,
-        value_kind: impl Into<String>,
-    ) -> Self {
-        let params = [0; PARAMS];
-        Self { name: name.into(), design, key_kind: key_kind.into(), value_kind: value_kind.into(), params }
-    }
-
-    /// Returns a copy with other parameters.
-    pub fn with_params(mut self, params: [u64; PARAMS]) -> Self {
-        self.params = params;
-        self
-    }
-
-    /// Returns a copy with another name.
-    pub fn with_name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
-}
 
 /// Returns the names of trees, with their indices.
 fn named(trees: Vec<TreeEntry>) -> impl Iterator<Item = (String, u32)> {
@@ -258,11 +197,12 @@ impl<M: Medium> PoolFile<M> {
         for (cell, param) in entry.params.iter().zip(spec.params) {
             cell.store(medium, param);
         }
-        let lengths = [&spec.name, &spec.key_kind, &spec.value_kind].map(|text| text.len() as u64);
+        let value_kind = spec.stored_value_kind();
+        let lengths = [&spec.name, &spec.key_kind, &value_kind].map(|text| text.len() as u64);
         entry.lengths.store(medium, lengths[0] | lengths[1] << 8 | lengths[2] << 16 | flags);
         write_padded(medium, &entry.name, &spec.name);
         write_padded(medium, &entry.key_kind, &spec.key_kind);
-        write_padded(medium, &entry.value_kind, &spec.value_kind);
+        write_padded(medium, &entry.value_kind, &value_kind);
         entry.root.store(medium, 0);
         entry.design.store(
             medium,
@@ -313,13 +253,15 @@ impl<M: Medium> PoolFile<M> {
             let text = text.ok_or_else(|| broken("a name longer than its field"))?;
             str::from_utf8(text).map(str::to_owned).map_err(|_| broken("a name that is no UTF-8"))
         };
-        Ok(TreeSpec {
-            name: text(offset_of!(Entry, name), lengths[0], NAME_BYTES_MAX)?,
-            design: design as u32,
-            key_kind: text(offset_of!(Entry, key_kind), lengths[1], KIND_BYTES_MAX)?,
-            value_kind: text(offset_of!(Entry, value_kind), lengths[2], KIND_BYTES_MAX)?,
-            params: std::array::from_fn(|at| word(&bytes, offset_of!(Entry, params) + 8 * at)),
-        })
+        let spec = TreeSpec::new(
+            text(offset_of!(Entry, name), lengths[0], NAME_BYTES_MAX)?,
+            design as u32,
+            text(offset_of!(Entry, key_kind), lengths[1], KIND_BYTES_MAX)?,
+            "",
+        );
+        let params = std::array::from_fn(|at| word(&bytes, offset_of!(Entry, params) + 8 * at));
+        let value_kind = text(offset_of!(Entry, value_kind), lengths[2], KIND_BYTES_MAX)?;
+        Ok(spec.with_stored_value_kind(value_kind).with_params(params))
     }
 
     pub(super) fn entry_bytes(&self, entry: &Entry) -> [u8; size_of::<Entry>()] {
@@ -384,7 +326,7 @@ fn check_spec(spec: &TreeSpec) -> Result<()> {
     check_name(&spec.name)?;
     let lengths = [
         ("key type", spec.key_kind.len(), KIND_BYTES_MAX),
-        ("value type", spec.value_kind.len(), KIND_BYTES_MAX),
+        ("value type", spec.stored_value_kind().len(), KIND_BYTES_MAX),
     ];
     if let Some((what, bytes, max_bytes)) = lengths.into_iter().find(|(_, bytes, max)| bytes > max) {
         return Err(Error::TooLong { what, bytes, max_bytes });

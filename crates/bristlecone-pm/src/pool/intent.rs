@@ -15,10 +15,11 @@
 use std::mem::offset_of;
 
 use super::PoolFile;
-use super::directory::{TreeEntry, TreeId, check_name, checksum};
+use super::directory::{check_name, checksum};
 use super::layout::{
     ENTRY_DROPPING, ENTRY_LIVE, Entry, INITIALIZED, INTENT_OFFSET, INTENT_WORDS, NAME_BYTES_MAX,
 };
+use super::spec::{TreeEntry, TreeId};
 use crate::word::{le_bytes, load_words};
 use crate::{Durable, Error, Flushed, Medium, Persist, Result, Word};
 

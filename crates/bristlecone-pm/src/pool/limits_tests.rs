@@ -87,6 +87,7 @@ fn a_chunk_that_was_used_has_as_many_clear_words_as_it_should() {
             design: 1,
             key_kind: "u64".into(),
             value_kind: "u64".into(),
+            expire_after_ms: 0,
             params: [0; 8],
         };
         let tree = pool.create_tree(&spec).unwrap().id;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::directory::TreeId;
+use super::spec::TreeId;
 use super::{Nameless, PoolFile};
 use crate::Medium;
 use crate::segment::{Identity, KeepIndex, Manifest, ManifestReader, Memory, Segment};

@@ -53,6 +53,7 @@ pub(super) fn spec(name: &str) -> TreeSpec {
         design: 1,
         key_kind: "u64".into(),
         value_kind: "bytes".into(),
+        expire_after_ms: 0,
         params: [256, 3, 512, 1, 0, 0, 0, 0],
     }
 }

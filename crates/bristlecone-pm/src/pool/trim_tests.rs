@@ -40,8 +40,7 @@ impl Drop for File {
 }
 
 fn tree(pool: &PoolFile<Native>) -> TreeId {
-    let (name, key_kind, value_kind) = ("t".into(), "u64".into(), "u64".into());
-    pool.create_tree(&TreeSpec { name, design: 1, key_kind, value_kind, params: [0; 8] }).unwrap().id
+    pool.create_tree(&TreeSpec::new("t", 1, "u64", "u64")).unwrap().id
 }
 
 /// Takes `chunks` chunks, and stores each chunk's number in every page.

@@ -26,6 +26,7 @@ fn log_of(chunks_max: u64, entries: usize) -> Log<Native> {
         design: 3,
         key_kind: "u64".into(),
         value_kind: "u64".into(),
+        expire_after_ms: 0,
         params: [0; 8],
     };
     let tree = pool.create_tree(&spec).unwrap().id;

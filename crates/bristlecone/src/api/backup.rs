@@ -112,8 +112,10 @@ impl<'a> BackupOptions<'a> {
                 Design::options_of(spec)?.into_iter().filter(|(name, _)| !is_given(name)).collect();
             given.extend(kept.into_iter().map(|(name, value)| (name.to_owned(), value)));
         }
-        let TreeSpec { name, key_kind, value_kind, .. } = spec.clone();
-        Ok(TreeSpec::new(&name, design.code(), key_kind, value_kind).with_params(design.parse(&given)?))
+        let params = design.parse(&given)?;
+        let mut reshaped = spec.clone().with_params(params);
+        reshaped.design = design.code();
+        Ok(reshaped)
     }
 
     fn report(&mut self, progress: BackupProgress<'_>) -> Result<()> {

@@ -249,8 +249,15 @@ impl Pool {
     fn link(&self, entry: &TreeEntry) -> Link {
         let (identity, cleared) = self.0.epochs.identity(entry.id);
         let split_bytes = Design::split_bytes(&entry.spec);
-        let is_known = split_bytes.is_ok();
-        Link { id: entry.id, identity, cleared, split_bytes: split_bytes.unwrap_or(0), is_known }
+        let (is_known, expire_after) = (split_bytes.is_ok(), entry.spec.expire_after_ms);
+        Link {
+            id: entry.id,
+            identity,
+            cleared,
+            split_bytes: split_bytes.unwrap_or(0),
+            is_known,
+            expire_after,
+        }
     }
 
     /// Recovers a tree of one of the library's designs.

@@ -62,6 +62,12 @@ impl<K: Key, V: Value> Tree<K, V> {
         Self { tree, pool, link, read_only, is_delayed, types: PhantomData }
     }
 
+    /// Returns the tree as one of other types with the same stored form.
+    pub(crate) fn retyped<L: Key<Codec = K::Codec>, W: Value<Codec = V::Codec>>(self) -> Tree<L, W> {
+        let Self { tree, pool, link, read_only, is_delayed, .. } = self;
+        Tree { tree, pool, link, read_only, is_delayed, types: PhantomData }
+    }
+
     /// Returns the tree for reads that do not wait for the journal: a snapshot waits once, and a commit must not wait with
     /// the locks that it holds.
     #[inline(always)]

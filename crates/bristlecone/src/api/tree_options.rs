@@ -1,5 +1,7 @@
 //! Options for creating and opening trees.
 
+use std::time::Duration;
+
 use bristlecone_pm::{Error, Result, TreeEntry, TreeId, TreeSpec, trace_span};
 
 use crate::dynamic::Kind;
@@ -14,11 +16,13 @@ pub struct TreeOptions {
     name: String,
     design: Option<Design>,
     given: Vec<(String, u64)>,
+    /// Milliseconds.
+    expire_after: Option<u64>,
 }
 
 impl TreeOptions {
     pub(crate) fn new(pool: Pool, name: &str) -> Self {
-        Self { pool, name: name.to_owned(), design: None, given: Vec::new() }
+        Self { pool, name: name.to_owned(), design: None, given: Vec::new(), expire_after: None }
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -36,6 +40,43 @@ impl TreeOptions {
     pub fn option(mut self, name: &str, value: u64) -> Self {
         self.given.push((name.to_owned(), value));
         self
+    }
+
+    /// Sets how long a value of the type [`Expiring`](crate::Expiring) lives if its write names no expiry (default: it does
+    /// not expire). The tree stores the time, rounded up to a millisecond, and keeps it. Writes use it through
+    /// [`ExpiringTree`](crate::ExpiringTree); those of [`Tree`] name an expiry.
+    ///
+    /// Trees of other types, and a time of zero or more than 2^64 milliseconds, are refused when the tree is created or
+    /// opened.
+    ///
+    /// ```
+    /// # use bristlecone::{Expiring, Expiry, Pool};
+    /// use std::time::Duration;
+    ///
+    /// # let pool = Pool::temporary()?;
+    /// let hour = Duration::from_secs(3600);
+    /// pool.tree_options("sessions").expire_after(hour).create::<&str, Expiring<u64>>()?;
+    /// let sessions = pool.tree::<&str, Expiring<u64>>("sessions")?.expiring();
+    /// sessions.insert("ada", 7, None)?; // expires after an hour
+    /// sessions.insert("root", 0, Expiry::NEVER)?;
+    /// assert_eq!(sessions.expire_after(), Some(hour));
+    /// # Ok::<(), bristlecone::Error>(())
+    /// ```
+    pub fn expire_after(mut self, time: Duration) -> Self {
+        let millis = time.as_nanos().div_ceil(1_000_000);
+        self.expire_after = Some(u64::try_from(millis).unwrap_or(0));
+        self
+    }
+
+    /// Returns the milliseconds after which values of this kind expire; 0 for never.
+    fn expire_after_of(&self, value_kind: &str) -> Result<u64> {
+        match self.expire_after {
+            Some(0) => Err(Error::invalid("the time after which values expire is between 1 ms and 2^64 ms")),
+            Some(_) if !value_kind.starts_with("Expiring<") => Err(Error::invalid(format!(
+                "values of type {value_kind} do not expire: expire_after is for Expiring<…>"
+            ))),
+            given => Ok(given.unwrap_or(0)),
+        }
     }
 
     /// Creates the tree. After `Ok` it exists durably. Creation is atomic: after `Err` or a crash the tree exists
@@ -75,7 +116,9 @@ impl TreeOptions {
     pub(crate) fn spec(&self, key_kind: String, value_kind: String) -> Result<TreeSpec> {
         let design = self.design.unwrap_or_default();
         let params = design.parse(&self.given)?;
-        Ok(TreeSpec::new(&self.name, design.code(), key_kind, value_kind).with_params(params))
+        let expire_after = self.expire_after_of(&value_kind)?;
+        let spec = TreeSpec::new(&self.name, design.code(), key_kind, value_kind);
+        Ok(spec.with_params(params).with_expire_after(expire_after))
     }
 
     /// Returns the specification that the tree was created with.
@@ -121,6 +164,11 @@ impl TreeOptions {
         }
         if let Some(asked) = self.design.filter(|asked| *asked != design) {
             return Err(mismatch("design", design.name(), asked.to_string()));
+        }
+        let (asked, found) = (self.expire_after_of(value_kind)?, spec.expire_after_ms);
+        if self.expire_after.is_some() && asked != found {
+            let [found, asked] = [found, asked].map(|millis| format!("expire_after={millis}ms"));
+            return Err(mismatch("options", &found, asked));
         }
         // Names and values must be valid before they can be compared.
         design.parse(&self.given)?;

@@ -212,12 +212,16 @@ fn entry(kind: &Kind, value: &Datum<'_>, expiry: Expiry) -> Result<Buffer, Unfit
 /// Decodes the entry of a tree whose entries expire.
 fn view_entry<'a>(kind: &Kind, bytes: &'a [u8]) -> Option<Datum<'a>> {
     let (expiry, stored) = split(bytes)?;
-    let value = if kind.is_word() {
-        Words::view(kind, Role::Value, item::<Inline>(stored)?)?
+    Some(Datum::Expiring(Box::new(view_value(kind, stored)?), expiry))
+}
+
+/// Decodes the value in the entry of a tree whose entries expire.
+pub(super) fn view_value<'a>(kind: &Kind, stored: &'a [u8]) -> Option<Datum<'a>> {
+    if kind.is_word() {
+        Words::view(kind, Role::Value, item::<Inline>(stored)?)
     } else {
-        Records::view(kind, Role::Value, stored)?
-    };
-    Some(Datum::Expiring(Box::new(value), expiry))
+        Records::view(kind, Role::Value, stored)
+    }
 }
 
 /// Validates a JSON text before it is stored.

@@ -40,6 +40,7 @@ mod change;
 mod convert;
 mod datum;
 pub(crate) mod encode;
+mod expiring;
 mod handle;
 mod iter;
 mod kind;
@@ -51,6 +52,7 @@ mod write;
 
 pub use bounds::Bounds;
 pub use datum::Datum;
+pub use expiring::{ExpiringRange, ExpiringTree};
 pub use iter::{Item, Range};
 pub use kind::Kind;
 pub(crate) use tree::On;

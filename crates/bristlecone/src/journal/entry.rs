@@ -286,7 +286,8 @@ fn take_text(from: &mut &[u8]) -> Option<String> {
 pub fn push_spec(into: &mut Vec<u8>, spec: &TreeSpec) {
     into.extend_from_slice(&spec.design.to_le_bytes());
     spec.params.iter().for_each(|param| into.extend_from_slice(&param.to_le_bytes()));
-    [&spec.name, &spec.key_kind, &spec.value_kind].into_iter().for_each(|text| push_text(into, text));
+    let value_kind = spec.stored_value_kind();
+    [&spec.name, &spec.key_kind, &value_kind].into_iter().for_each(|text| push_text(into, text));
 }
 
 /// Takes a tree's specification off.
@@ -299,7 +300,7 @@ pub fn take_spec(from: &mut &[u8]) -> Option<TreeSpec> {
         *param = u64::from_le_bytes(*word);
     }
     let [name, key_kind, value_kind] = [take_text(from)?, take_text(from)?, take_text(from)?];
-    Some(TreeSpec::new(name, design, key_kind, value_kind).with_params(params))
+    Some(TreeSpec::new(name, design, key_kind, "").with_stored_value_kind(value_kind).with_params(params))
 }
 
 /// Appends an item of a checkpoint.
@@ -349,7 +350,8 @@ mod tests {
     fn changes_of_the_directory_round_trip() {
         let spec = TreeSpec::new("oaks", 2, "u64", "str").with_params([1, 2, 3, 4, 5, 6, 7, 8]);
         let all = [
-            Directory::Create(TreeId(7), spec),
+            Directory::Create(TreeId(7), spec.clone()),
+            Directory::Create(TreeId(8), spec.with_expire_after(900_000)),
             Directory::Drop(TreeId(1)),
             Directory::Rename(TreeId(2), "elms".to_owned()),
             Directory::Clear(TreeId(3), TreeId(4), "firs".to_owned()),

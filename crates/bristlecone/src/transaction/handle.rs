@@ -87,7 +87,7 @@ pub(crate) mod sealed {
     }
 }
 
-/// Identity of a tree for batches and snapshots.
+/// Identity of a tree for batches and snapshots, and what its directory entry says of its writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
     /// Its directory entry.
@@ -100,6 +100,8 @@ pub struct Link {
     pub split_bytes: u64,
     /// Whether the library knows the tree's design, and can therefore replay commits to it.
     pub is_known: bool,
+    /// Milliseconds after which its values expire by default; 0 for never.
+    pub expire_after: u64,
 }
 
 impl<K: Key, V: Value> Sealed for Tree<K, V> {

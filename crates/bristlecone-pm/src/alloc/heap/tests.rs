@@ -14,6 +14,7 @@ pub(crate) fn pool(chunks: u64) -> (Arc<PoolFile<Native>>, TreeId) {
         design: 1,
         key_kind: "u64".into(),
         value_kind: "u64".into(),
+        expire_after_ms: 0,
         params: [0; 8],
     };
     let id = pool.create_tree(&spec).unwrap().id;

@@ -13,6 +13,7 @@ fn records() -> (Arc<PoolFile<Native>>, Records<Native>) {
         design: 1,
         key_kind: "bytes".into(),
         value_kind: "bytes".into(),
+        expire_after_ms: 0,
         params: [0; 8],
     };
     let id = pool.create_tree(&spec).unwrap().id;

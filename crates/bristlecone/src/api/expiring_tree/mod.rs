@@ -38,6 +38,11 @@ use crate::{Key, Tree, Value};
 /// # Ok::<(), bristlecone::Error>(())
 /// ```
 ///
+/// # The expiry of a write
+///
+/// A write takes an [`Expiry`], or `None` for that of the tree: [`default_expiry`](Self::default_expiry), which
+/// [`TreeOptions::expire_after`](crate::TreeOptions::expire_after) sets when the tree is created.
+///
 /// # Removal
 ///
 /// An expired entry keeps its space until it is removed. A write to its key replaces or removes it. [`remove_expired`](
@@ -114,6 +119,23 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     /// [`NEVER`](Expiry::NEVER).
     pub fn after(&self, time: Duration) -> Expiry {
         self.now().checked_add(time).map_or(Expiry::NEVER, Expiry::at)
+    }
+
+    /// Returns the time after which a value expires whose write names no expiry: see
+    /// [`TreeOptions::expire_after`](crate::TreeOptions::expire_after).
+    pub fn expire_after(&self) -> Option<Duration> {
+        let millis = self.tree.link.expire_after;
+        (millis > 0).then(|| Duration::from_millis(millis))
+    }
+
+    /// Returns the expiry of a value that is written now without one.
+    pub fn default_expiry(&self) -> Expiry {
+        self.expire_after().map_or(Expiry::NEVER, |time| self.after(time))
+    }
+
+    /// Returns the expiry that a write names, or the default.
+    fn named(&self, expiry: impl Into<Option<Expiry>>) -> Expiry {
+        expiry.into().unwrap_or_else(|| self.default_expiry())
     }
 
     /// Returns the tree of all entries, expired or not, with their times.

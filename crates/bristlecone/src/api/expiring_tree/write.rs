@@ -33,7 +33,13 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     /// # Errors
     ///
     /// Same as [`Tree::insert`](crate::Tree::insert).
-    pub fn insert(&self, key: K::Ref<'_>, value: V::Ref<'_>, expiry: Expiry) -> Result<Option<V::Owned>> {
+    pub fn insert(
+        &self,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        expiry: impl Into<Option<Expiry>>,
+    ) -> Result<Option<V::Owned>> {
+        let expiry = self.named(expiry);
         Ok(self.live(self.tree.insert(key, Expiring { value, expiry })?))
     }
 
@@ -42,7 +48,13 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     /// # Errors
     ///
     /// Same as [`Tree::insert`](crate::Tree::insert).
-    pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>, expiry: Expiry) -> Result<()> {
+    pub fn upsert(
+        &self,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        expiry: impl Into<Option<Expiry>>,
+    ) -> Result<()> {
+        let expiry = self.named(expiry);
         self.tree.upsert(key, Expiring { value, expiry })
     }
 
@@ -55,9 +67,9 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
         &self,
         key: K::Ref<'_>,
         value: V::Ref<'_>,
-        expiry: Expiry,
+        expiry: impl Into<Option<Expiry>>,
     ) -> std::result::Result<(), TryInsertError<V::Owned>> {
-        let new = checked::<V>(value, expiry)?;
+        let new = checked::<V>(value, self.named(expiry))?;
         let held = self.decide(key, |live| match live {
             Some(live) => (Decision::Keep, Some(live.value)),
             None => (Decision::Put(new.clone()), None),
@@ -71,8 +83,13 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// Same as [`Tree::insert`](crate::Tree::insert). [`Error::Corrupted`](crate::Error) if the previous value does not decode as its type;
     /// nothing has changed then.
-    pub fn update(&self, key: K::Ref<'_>, value: V::Ref<'_>, expiry: Expiry) -> Result<Option<V::Owned>> {
-        let new = checked::<V>(value, expiry)?;
+    pub fn update(
+        &self,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        expiry: impl Into<Option<Expiry>>,
+    ) -> Result<Option<V::Owned>> {
+        let new = checked::<V>(value, self.named(expiry))?;
         self.decide(key, |live| match live {
             Some(live) => (Decision::Put(new.clone()), Some(live.value)),
             None => (Decision::Keep, None),
@@ -122,7 +139,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     /// # Errors
     ///
     /// Same as [`update`](Self::update).
-    pub fn set_expiry(&self, key: K::Ref<'_>, expiry: Expiry) -> Result<Option<Expiry>> {
+    pub fn set_expiry(&self, key: K::Ref<'_>, expiry: impl Into<Option<Expiry>>) -> Result<Option<Expiry>> {
         self.set_expiry_if(key, expiry, |_| true)
     }
 
@@ -149,9 +166,10 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     pub fn set_expiry_if(
         &self,
         key: K::Ref<'_>,
-        expiry: Expiry,
+        expiry: impl Into<Option<Expiry>>,
         mut test: impl FnMut(Expiry) -> bool,
     ) -> Result<Option<Expiry>> {
+        let expiry = self.named(expiry);
         self.decide(key, |live| match live {
             Some(live) if test(live.expiry) => {
                 (Decision::Put(join(expiry, Item::Bytes(live.stored))), Some(live.expiry))
