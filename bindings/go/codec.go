@@ -221,6 +221,9 @@ func codecOf(of reflect.Type, depth int) (*codec, error) {
 			return fixed(fmt.Sprintf("[u8; %d]", of.Len()), of.Len()), nil
 		}
 	case reflect.Struct:
+		if of.Implements(reflect.TypeFor[interface{ isExpiring() }]()) {
+			return nil, usage("the type " + of.String() + " is one of values only, and not of elements")
+		}
 		return composed(of, depth)
 	}
 	return nil, usage("the type " + of.String() + " cannot be a key or a value")

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 var designs = []string{"sstree", "nbtree", "cclbtree", "lodgetree", "wotree"}
@@ -105,6 +106,7 @@ type tableTree interface {
 	getMany(keys []any) ([]*any, error)
 	putMany(items []Item[any, any]) error
 	removeMany(keys []any) error
+	live() (tableTree, error)
 }
 
 type tableBounds struct {
@@ -162,6 +164,11 @@ func convertBack[T any](of *codec, value T) (any, error) {
 		return nil, err
 	}
 	return decode[any](of, bytes)
+}
+
+// live returns the tree by a handle that shows only live values; those of typed trees have adapters of their own.
+func (a adapter[K, V]) live() (tableTree, error) {
+	return adaptLive(Live[K, any](a.tree))
 }
 
 func (a adapter[K, V]) kinds() (string, string) { return a.tree.Kinds() }
@@ -413,15 +420,15 @@ func (a adapter[K, V]) removeMany(keys []any) error {
 	return a.tree.RemoveMany(ks)
 }
 
-type opening func(pool *Pool, name, design string) (tableTree, error)
+type opening func(pool *Pool, name, design string, expireAfter time.Duration) (tableTree, error)
 
 // typedBy opens a tree of these types, or creates it with a design.
 func typedBy[K, V any]() opening {
-	return func(pool *Pool, name, design string) (tableTree, error) {
+	return func(pool *Pool, name, design string, expireAfter time.Duration) (tableTree, error) {
 		if design == "" {
 			return adapt(OpenTree[K, V](pool, name))
 		}
-		return adapt(CreateTree[K, V](pool, name, TreeOptions{Design: design}))
+		return adapt(CreateTree[K, V](pool, name, TreeOptions{Design: design, ExpireAfter: expireAfter}))
 	}
 }
 
@@ -457,18 +464,23 @@ var typedTrees = map[[2]string]opening{
 	{"u64", "json"}:                              typedBy[uint64, JSON](),
 	{"u64", "postcard"}:                          typedBy[uint64, Postcard](),
 	{"(str, u64)", "Option<bytes>"}:              typedBy[namedPair, Option[[]byte]](),
+	{"u64", "Expiring<u64>"}:                     typedExpiringBy[uint64, uint64](),
+	{"str", "Expiring<u64>"}:                     typedExpiringBy[string, uint64](),
+	{"str", "Expiring<str>"}:                     typedExpiringBy[string, string](),
+	{"str", "Expiring<json>"}:                    typedExpiringBy[string, JSON](),
+	{"u64", "Expiring<bytes>"}:                   typedExpiringBy[uint64, []byte](),
 }
 
-func (s *runner) createTree(name, keys, values, design string) (tableTree, error) {
+func (s *runner) createTree(name, keys, values, design string, expireAfter time.Duration) (tableTree, error) {
 	if open, ok := typedTrees[[2]string{keys, values}]; ok && s.typed {
-		return open(s.pool, name, design)
+		return open(s.pool, name, design, expireAfter)
 	}
-	return adapt(CreateTree[any, any](s.pool, name, TreeOptions{Design: design, KeyKind: keys, ValueKind: values}))
+	return adapt(CreateTree[any, any](s.pool, name, TreeOptions{Design: design, KeyKind: keys, ValueKind: values, ExpireAfter: expireAfter}))
 }
 
 func (s *runner) openTree(name, keys, values string) (tableTree, error) {
 	if open, ok := typedTrees[[2]string{keys, values}]; ok && s.typed {
-		return open(s.pool, name, "")
+		return open(s.pool, name, "", 0)
 	}
 	tree, err := OpenTree[any, any](s.pool, name)
 	if err != nil {
@@ -533,7 +545,7 @@ func (s *runner) try(of step) (status string, gives any, err error) {
 		if design == "" {
 			design = s.design
 		}
-		tree, err := s.createTree(name, of.text("key_kind"), of.text("value_kind"), design)
+		tree, err := s.createTree(name, of.text("key_kind"), of.text("value_kind"), design, of.millis("expire_after"))
 		if err == nil {
 			s.trees[name] = tree
 		}
@@ -542,6 +554,12 @@ func (s *runner) try(of step) (status string, gives any, err error) {
 		tree, err := s.openTree(name, of.text("key_kind"), of.text("value_kind"))
 		if err == nil {
 			s.trees[name] = tree
+		}
+		return "ok", nil, err
+	case "expiring":
+		live, err := s.trees[name].live()
+		if err == nil {
+			s.trees[of.text("as")] = live
 		}
 		return "ok", nil, err
 	case "close":
@@ -589,6 +607,9 @@ func (s *runner) try(of step) (status string, gives any, err error) {
 	case "changes":
 		commits, err := s.commits()
 		return "ok", commits, err
+	}
+	if live, ok := s.trees[name].(tableExpiring); ok {
+		return onExpiring(of, live)
 	}
 	return s.onTree(of, s.trees[name])
 }
@@ -867,6 +888,9 @@ func parseDatum(kind string, value any) any {
 	of, err := dynamicCodec(kind)
 	if err != nil {
 		panic(err)
+	}
+	if inner, ok := strings.CutPrefix(kind, "Expiring<"); ok {
+		return []any{parseDatum("u64", list(value)[0]), parseDatum(strings.TrimSuffix(inner, ">"), list(value)[1])}
 	}
 	if inner, ok := strings.CutPrefix(kind, "Option<"); ok {
 		return parseOption(strings.TrimSuffix(inner, ">"), value)

@@ -9,6 +9,12 @@ package bristlecone
 #cgo nocallback br_contains
 #cgo noescape br_write
 #cgo nocallback br_write
+#cgo noescape br_expiring_write
+#cgo nocallback br_expiring_write
+#cgo noescape br_expiry
+#cgo nocallback br_expiry
+#cgo noescape br_set_expiry
+#cgo nocallback br_set_expiry
 #cgo noescape br_change
 #cgo nocallback br_change
 #cgo noescape br_iter

@@ -1,111 +1,10 @@
-#include "shim.h"
-
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-// Bytes that are appended to. After a failed allocation `failed` is set and nothing is appended any more.
-typedef struct {
-    char *data;
-    size_t bytes, capacity;
-    size_t items, items_max;
-    int failed;
-} buffer;
-
-// Items are returned together up to this size.
-#define CHUNK_BYTES (256 << 10)
-
-static void append(buffer *to, const void *data, size_t bytes)
-{
-    if (to->bytes + bytes > to->capacity && !to->failed) {
-        size_t capacity = to->capacity ? to->capacity : 256;
-        while (capacity < to->bytes + bytes) capacity *= 2;
-        char *grown = realloc(to->data, capacity);
-        if (grown) {
-            to->data = grown;
-            to->capacity = capacity;
-        } else {
-            to->failed = 1;
-        }
-    }
-    if (to->failed) return;
-    if (bytes) memcpy(to->data + to->bytes, data, bytes);
-    to->bytes += bytes;
-}
-
-static void append_item(buffer *to, const void *key, size_t key_bytes, const void *value, size_t value_bytes)
-{
-    const uint64_t lengths[2] = {key_bytes, value_bytes};
-    append(to, lengths, sizeof(lengths));
-    append(to, key, key_bytes);
-    append(to, value, value_bytes);
-    to->items++;
-}
-
-static int is_full(const buffer *to) { return to->failed || to->items >= to->items_max || to->bytes >= CHUNK_BYTES; }
-
-// Whether a status is a result of an operation on a key, which needs no message.
-static int is_outcome(int status)
-{
-    return status == BRISTLECONE_OK || status == BRISTLECONE_ABSENT || status == BRISTLECONE_PRESENT ||
-           status == BRISTLECONE_DIFFERS || status == BRISTLECONE_TOO_SMALL;
-}
-
-// Must be called on the thread of the call.
-static br_result result(int status)
-{
-    br_result of = {0};
-    of.status = status;
-    if (!is_outcome(status)) of.message = strdup(bristlecone_errmsg());
-    return of;
-}
-
-// The result of a call for which everything but success is an error.
-static br_result described(int status)
-{
-    br_result of = result(status);
-    if (status != BRISTLECONE_OK && !of.message) of.message = strdup(bristlecone_errmsg());
-    return of;
-}
-
-static br_result with_word(int status, uint64_t word)
-{
-    br_result of = result(status);
-    of.word = word;
-    of.there = 1;
-    return of;
-}
+#include "buffer.h"
 
 static br_result with_handle(int status, const void *handle)
 {
     br_result of = described(status);
     of.word = (uintptr_t)handle;
     return of;
-}
-
-static br_result with_data(int status, buffer *from)
-{
-    br_result of = result(status);
-    if (from->failed) {
-        free(from->data);
-        free(of.message);
-        of.status = BRISTLECONE_FAILED;
-        of.message = strdup("out of memory");
-        return of;
-    }
-    of.data = from->data;
-    of.bytes = from->bytes;
-    of.word = from->items;
-    of.there = from->items > 0;
-    return of;
-}
-
-// A value that is shown is the only item of a buffer.
-static void keep(void *context, const void *value, size_t bytes)
-{
-    buffer *to = context;
-    append(to, value, bytes);
-    to->items = 1;
 }
 
 static void keep_at(void *context, size_t index, const void *value, size_t bytes)
@@ -306,13 +205,14 @@ br_result br_tree_open(uintptr_t handle, const char *name, const char *keys, con
     return with_handle(status, tree);
 }
 
-br_result br_tree_create(uintptr_t pool, const char *name, const char *keys, const char *values, const char *design, const bristlecone_option *options, size_t count)
+br_result br_tree_create(uintptr_t pool, const char *name, const char *keys, const char *values, const char *design, const bristlecone_option *options, size_t count, uint64_t expire_after_ms)
 {
     bristlecone_tree_options how = BRISTLECONE_TREE_OPTIONS_INIT;
     bristlecone_tree *tree = NULL;
     how.design = design;
     how.options = options;
     how.option_count = count;
+    how.expire_after_ms = expire_after_ms;
     int status = bristlecone_tree_create((const bristlecone_pool *)pool, name, keys, values, &how, &tree);
     return with_handle(status, tree);
 }

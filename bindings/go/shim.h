@@ -58,7 +58,7 @@ br_result br_create_cursor(uintptr_t pool, const char *name, uint64_t lsn);
 br_result br_cursors(uintptr_t pool);
 
 br_result br_tree_open(uintptr_t pool, const char *name, const char *keys, const char *values);
-br_result br_tree_create(uintptr_t pool, const char *name, const char *keys, const char *values, const char *design, const bristlecone_option *options, size_t count);
+br_result br_tree_create(uintptr_t pool, const char *name, const char *keys, const char *values, const char *design, const bristlecone_option *options, size_t count, uint64_t expire_after_ms);
 br_result br_tree_info(uintptr_t tree, bristlecone_tree_info *info);
 br_result br_len(uintptr_t tree);
 
@@ -86,6 +86,16 @@ br_result br_iter(uintptr_t tree, uintptr_t snapshot, const void *from, size_t f
 br_result br_iter_prefix(uintptr_t tree, const void *prefix, size_t prefix_bytes);
 // Returns up to `items` items: `data` contains the two lengths, the key and the value of each. `word` counts them.
 br_result br_next(uintptr_t iter, int is_back, size_t items);
+
+// Trees whose values expire. `word` is a handle that shows only live values.
+br_result br_tree_expiring(uintptr_t tree);
+br_result br_expiring_write(int what, uintptr_t tree, const void *key, size_t key_bytes, const void *value, size_t value_bytes, const void *expected, size_t expected_bytes, uint64_t expires_ms);
+// `word` is the expiry, or the previous one.
+br_result br_expiry(uintptr_t tree, const void *key, size_t key_bytes);
+br_result br_set_expiry(uintptr_t tree, const void *key, size_t key_bytes, uint64_t expires_ms);
+// `word` counts the removed entries, and `there` says whether the end was reached.
+br_result br_remove_expired(uintptr_t tree, uint64_t budget, uint64_t *examined);
+
 br_result br_transaction_scan(uintptr_t transaction, uintptr_t tree, const void *from, size_t from_bytes, const void *to, size_t to_bytes, uint32_t flags, size_t items);
 
 #endif

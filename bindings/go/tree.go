@@ -9,6 +9,7 @@ import "C"
 import (
 	"reflect"
 	"sync"
+	"time"
 	"unsafe"
 )
 
@@ -20,6 +21,9 @@ type TreeOptions struct {
 	Options map[string]uint64
 	// KeyKind and ValueKind are the kinds of a tree of [any]; for other types they are empty.
 	KeyKind, ValueKind string
+	// ExpireAfter is how long a value of the type [Expiring] lives if its write names no expiry, in whole milliseconds;
+	// 0: it does not expire.
+	ExpireAfter time.Duration
 }
 
 // Tree is an ordered map from K to V in a pool, for any number of goroutines. Every write of one key is atomic, and
@@ -35,10 +39,14 @@ type Tree[K, V any] struct {
 
 // codecFor returns the codec of a type: of any, that of the kind.
 func codecFor[T any](kind string) (*codec, error) {
-	if of := reflect.TypeFor[T](); of != reflect.TypeFor[any]() {
-		return codecOf(of, 0)
+	of := reflect.TypeFor[T]()
+	if of == reflect.TypeFor[any]() {
+		return dynamicCodec(kind)
 	}
-	return dynamicCodec(kind)
+	if expiring, err := expiringCodec(of); expiring != nil || err != nil {
+		return expiring, err
+	}
+	return codecOf(of, 0)
 }
 
 // OpenTree opens the tree of this name, or creates it with the default design. It returns [ErrUsage] if the tree has
@@ -61,9 +69,13 @@ func OpenTree[K, V any](pool *Pool, name string) (*Tree[K, V], error) {
 // CreateTree creates a tree, and fails with [ErrUsage] if one of this name exists.
 func CreateTree[K, V any](pool *Pool, name string, options TreeOptions) (*Tree[K, V], error) {
 	var tree *Tree[K, V]
-	err := withDesign(options, func(design *C.char, given *C.bristlecone_option, count C.size_t) (err error) {
+	expireAfter, err := wholeMillis(options.ExpireAfter)
+	if err != nil {
+		return nil, err
+	}
+	err = withDesign(options, func(design *C.char, given *C.bristlecone_option, count C.size_t) (err error) {
 		tree, err = typed[K, V](pool, name, options, func(pool C.uintptr_t, name, keys, values *C.char) C.br_result {
-			return C.br_tree_create(pool, name, keys, values, design, given, count)
+			return C.br_tree_create(pool, name, keys, values, design, given, count, C.uint64_t(expireAfter))
 		})
 		return err
 	})
@@ -112,7 +124,7 @@ func kindOf[T any](given string) (string, error) {
 	if reflect.TypeFor[T]() == reflect.TypeFor[any]() {
 		return given, nil
 	}
-	of, err := codecOf(reflect.TypeFor[T](), 0)
+	of, err := codecFor[T](given)
 	if err != nil {
 		return "", err
 	}
@@ -337,7 +349,7 @@ func (t *Tree[K, V]) write(what C.int, key *K, value, expected *V) (status C.int
 		keepAlive(t)
 		return of.status, ofWord[V](of.word), of.there != 0, err
 	}
-	return t.writeBytes(what, key, value, expected)
+	return t.writeBytes(what, key, value, expected, nil)
 }
 
 func truth(of bool) C.int {
@@ -347,7 +359,8 @@ func truth(of bool) C.int {
 	return 0
 }
 
-func (t *Tree[K, V]) writeBytes(what C.int, key *K, value, expected *V) (status C.int, found V, there bool, err error) {
+// writeBytes makes an operation on one key by bytes; at is the expiry, for handles that show only live values.
+func (t *Tree[K, V]) writeBytes(what C.int, key *K, value, expected *V, at *Expiry) (status C.int, found V, there bool, err error) {
 	s := scratches.Get().(*scratch)
 	defer scratches.Put(s)
 	if err = t.arguments(s, key, value); err != nil {
@@ -364,7 +377,12 @@ func (t *Tree[K, V]) writeBytes(what C.int, key *K, value, expected *V) (status 
 		}
 		expectedPointer, expectedBytes = first(s.expected), C.size_t(len(s.expected))
 	}
-	of := C.br_write(what, t.c(), first(s.key), C.size_t(len(s.key)), valuePointer, valueBytes, expectedPointer, expectedBytes)
+	var of C.br_result
+	if at == nil {
+		of = C.br_write(what, t.c(), first(s.key), C.size_t(len(s.key)), valuePointer, valueBytes, expectedPointer, expectedBytes)
+	} else {
+		of = C.br_expiring_write(what, t.c(), first(s.key), C.size_t(len(s.key)), valuePointer, valueBytes, expectedPointer, expectedBytes, C.uint64_t(*at))
+	}
 	old := data(of)
 	err = t.check(of)
 	keepAlive(t)

@@ -21,7 +21,7 @@ say "the example"
 node examples/ages.js "$CARGO_TARGET_DIR/ages.pool" >/dev/null
 say "the package"
 files=$(npm pack --dry-run --json --silent | node -p 'JSON.parse(require("fs").readFileSync(0))[0].files.map((file) => file.path).join(" ")')
-for file in lib/index.js lib/index.d.ts native/addon.c native/build.js native/shim.c README.md; do
+for file in lib/index.js lib/index.d.ts native/addon.c native/build.js native/shim.c native/shim_expiring.c native/buffer.h README.md; do
     [[ " $files " == *" $file "* ]] || { say "the package lacks $file"; exit 1; }
 done
 say "all is well"

@@ -20,6 +20,7 @@
 
 #include "bristlecone/codec.hpp"
 #include "bristlecone/error.hpp"
+#include "bristlecone/expiring.hpp"
 #include "bristlecone/pool.hpp"
 #include "bristlecone/range.hpp"
 #include "bristlecone/several.hpp"

@@ -55,13 +55,13 @@ pub fn finish<H: Handle>(handle: *const H, end: impl FnOnce(H::Open) -> Outcome)
     })
 }
 
-/// Calls `work` with a tree.
+/// Calls `work` with an open tree, of all entries or of live values.
 #[inline]
-pub fn with(tree: *const TreeHandle, work: impl FnOnce(&Tree) -> Outcome) -> c_int {
-    call(|| work(&enter(tree)?.get()?.tree))
+pub fn with(tree: *const TreeHandle, work: impl FnOnce(&OpenTree) -> Outcome) -> c_int {
+    call(|| work(enter(tree)?.get()?))
 }
 
-/// Calls `work` with a tree and a key of it.
+/// Calls `work` with an open tree and a key of it.
 ///
 /// # Safety
 ///
@@ -70,13 +70,13 @@ pub fn with(tree: *const TreeHandle, work: impl FnOnce(&Tree) -> Outcome) -> c_i
 pub unsafe fn with_key(
     tree: *const TreeHandle,
     key: Passed,
-    work: impl FnOnce(&Tree, Datum<'_>) -> Outcome,
+    work: impl FnOnce(&OpenTree, Datum<'_>) -> Outcome,
 ) -> c_int {
     // SAFETY: as the caller says.
-    with(tree, |tree| work(tree, unsafe { KEY.passed(tree.key_kind(), key) }?))
+    with(tree, |open| work(open, unsafe { KEY.passed(open.tree.key_kind(), key) }?))
 }
 
-/// Calls `work` with a tree, and a key and a value of it.
+/// Calls `work` with an open tree, and a key and a value of it.
 ///
 /// # Safety
 ///
@@ -86,10 +86,10 @@ pub unsafe fn with_item(
     tree: *const TreeHandle,
     key: Passed,
     value: Passed,
-    work: impl FnOnce(&Tree, Datum<'_>, Datum<'_>) -> Outcome,
+    work: impl FnOnce(&OpenTree, Datum<'_>, Datum<'_>) -> Outcome,
 ) -> c_int {
     // SAFETY: as the caller says.
-    unsafe { with_key(tree, key, |tree, key| work(tree, key, VALUE.passed(tree.value_kind(), value)?)) }
+    unsafe { with_key(tree, key, |open, key| work(open, key, VALUE.passed(open.value_kind(), value)?)) }
 }
 
 /// Calls `work` with an object begun in a pool, and a tree of that pool.

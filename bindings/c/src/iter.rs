@@ -28,11 +28,19 @@ pub struct IterHandle(());
 pub struct Iter {
     state: Box<Exclusive<State>>,
     pub tree: dynamic::Tree,
+    /// The kind of the values that it returns.
+    values: Kind,
     _member: Arc<()>,
 }
 
 /// The owners that items borrow from.
-type Lent = (Box<dynamic::Tree>, Option<Box<Tree<u64, u64>>>, Option<Arc<Snapshot>>);
+#[derive(Default)]
+struct Lent {
+    _tree: Option<Box<dynamic::Tree>>,
+    _live: Option<Box<dynamic::ExpiringTree>>,
+    _words: Option<Box<Tree<u64, u64>>>,
+    _snapshot: Option<Arc<Snapshot>>,
+}
 
 /// The mutable state of an iterator. Items are dropped before the trees that they borrow.
 struct State {
@@ -41,12 +49,13 @@ struct State {
     shown: Option<dynamic::Item>,
     packed: (Vec<u8>, Vec<u8>),
     words: (u64, u64),
-    _trees: Lent,
+    _lent: Lent,
 }
 
 enum Items {
     Words(Box<Range<'static, u64, u64>>),
     Any(dynamic::Range<'static>),
+    Live(dynamic::ExpiringRange<'static>),
     Then(Box<SnapshotRange<'static, dynamic::Tree>>),
 }
 
@@ -83,24 +92,32 @@ impl Iter {
     unsafe fn new(open: &OpenTree, range: *const KeyRange) -> Outcome<Self> {
         // SAFETY: as the caller says.
         let bounds = unsafe { bounds(open.tree.key_kind(), range) }?;
+        if let (Some(words), Some(keys)) = (&open.words, bounds.words()) {
+            let words = Box::new(words.clone());
+            // SAFETY: in a box, which `State` drops after its items; the results of these do not borrow.
+            let items = Items::Words(Box::new(unsafe { extend(&*words) }.range(keys)));
+            return Ok(Self::of(open, items, Lent { _words: Some(words), ..Lent::default() }));
+        }
+        Self::within(open, &open.tree.bounds(bounds.keys)?)
+    }
+
+    /// Returns an iterator over the items within bounds, live ones if the handle shows only these.
+    fn within(open: &OpenTree, bounds: &dynamic::Bounds) -> Outcome<Self> {
+        if let Some(live) = &open.live {
+            let live = Box::new(live.clone());
+            // SAFETY: in a box, which `State` drops after its items; the results of these do not borrow.
+            let items = Items::Live(unsafe { extend(&*live) }.range_within(bounds)?);
+            return Ok(Self::of(open, items, Lent { _live: Some(live), ..Lent::default() }));
+        }
         let tree = Box::new(open.tree.clone());
-        let typed = open.words.clone().map(Box::new);
-        // SAFETY: in boxes, which `State` drops after its items; the results of these do not borrow.
-        let (of_tree, of_typed) = unsafe { (extend(&*tree), typed.as_deref().map(|typed| extend(typed))) };
-        let items = match (of_typed, bounds.words()) {
-            (Some(typed), Some(keys)) => Items::Words(Box::new(typed.range(keys))),
-            _ => Items::Any(of_tree.range(bounds.keys)?),
-        };
-        Ok(Self::of(open, items, (tree, typed, None)))
+        // SAFETY: in a box, which `State` drops after its items; the results of these do not borrow.
+        let items = Items::Any(unsafe { extend(&*tree) }.range_within(bounds)?);
+        Ok(Self::of(open, items, Lent { _tree: Some(tree), ..Lent::default() }))
     }
 
     /// Returns an iterator over the keys with a prefix.
     fn of_prefix(open: &OpenTree, prefix: Datum<'_>) -> Outcome<Self> {
-        let tree = Box::new(open.tree.clone());
-        // SAFETY: in a box, which `State` drops after its items; the results of these do not borrow.
-        let of_tree = unsafe { extend(&*tree) };
-        let items = Items::Any(of_tree.range_within(&of_tree.prefix_bounds(prefix)?)?);
-        Ok(Self::of(open, items, (tree, None, None)))
+        Self::within(open, &open.tree.prefix_bounds(prefix)?)
     }
 
     /// Returns an iterator over the items of a snapshot.
@@ -115,19 +132,25 @@ impl Iter {
         // SAFETY: in a box and an `Arc`, which `State` drops after its items; the results of these do not borrow.
         let (of_tree, of_snapshot) = unsafe { (extend(&*tree), extend(&*snapshot)) };
         let items = Items::Then(Box::new(of_snapshot.tree(of_tree).range(bounds.keys)));
-        Ok(Self::of(open, items, (tree, None, Some(snapshot))))
+        let lent = Lent { _tree: Some(tree), _snapshot: Some(snapshot), ..Lent::default() };
+        Ok(Self::of(open, items, lent))
     }
 
-    fn of(open: &OpenTree, items: Items, _trees: Lent) -> Self {
+    fn of(open: &OpenTree, items: Items, _lent: Lent) -> Self {
         let (shown, packed, words) = (None, Default::default(), (0, 0));
-        let state = Box::new(Exclusive::new(State { items, shown, packed, words, _trees }));
-        Self { state, tree: open.tree.clone(), _member: Arc::clone(&open.member) }
+        let state = Box::new(Exclusive::new(State { items, shown, packed, words, _lent }));
+        Self {
+            state,
+            tree: open.tree.clone(),
+            values: open.value_kind().clone(),
+            _member: Arc::clone(&open.member),
+        }
     }
 
     /// Calls `work` with the state, unless another thread uses it.
     #[inline(always)]
     fn alone(&self, work: impl FnOnce(&mut State, (&Kind, &Kind)) -> Outcome) -> Outcome {
-        self.state.alone(|state| work(state, (self.tree.key_kind(), self.tree.value_kind())))
+        self.state.alone(|state| work(state, (self.tree.key_kind(), &self.values)))
     }
 }
 
@@ -138,6 +161,7 @@ impl State {
         let item = match &mut self.items {
             Items::Words(items) => end.next(&mut **items).transpose()?,
             Items::Any(items) => end.next(items).transpose()?.map(words_of).transpose()?,
+            Items::Live(items) => end.next(items).transpose()?.map(words_of).transpose()?,
             Items::Then(items) => end.next(&mut **items).transpose()?.map(words_of).transpose()?,
         };
         there(item)
@@ -152,6 +176,7 @@ impl State {
         let item = match &mut self.items {
             Items::Words(_) => None,
             Items::Any(items) => end.next(items).transpose()?,
+            Items::Live(items) => end.next(items).transpose()?,
             Items::Then(items) => end.next(&mut **items).transpose()?,
         };
         let (key, value) = self.shown.insert(there(item)?);

@@ -14,6 +14,7 @@ mod changes;
 mod data;
 mod entry;
 mod exclusive;
+mod expiring;
 mod handle;
 mod inside;
 mod iter;

@@ -232,7 +232,7 @@ pub unsafe extern "C" fn bristlecone_get_many(
 ) -> c_int {
     call(|| {
         let inside = enter(tree)?;
-        let tree = &inside.get()?.tree;
+        let tree = inside.get()?.entries()?;
         // SAFETY: as the header says.
         let keys = unsafe { array("keys", keys, count) }?;
         // SAFETY: as the header says.
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn bristlecone_put_many(
     done: *mut usize,
 ) -> c_int {
     let changes = |inside: Inside<TreeHandle>| {
-        let tree = &inside.get()?.tree;
+        let tree = inside.get()?.entries()?;
         // SAFETY: as the header says.
         let (keys, values) = unsafe { (array("keys", keys, count)?, array("values", values, count)?) };
         let item = |index: usize| {
@@ -290,7 +290,7 @@ pub unsafe extern "C" fn bristlecone_remove_many(
     done: *mut usize,
 ) -> c_int {
     let changes = |inside: Inside<TreeHandle>| {
-        let tree = &inside.get()?.tree;
+        let tree = inside.get()?.entries()?;
         // SAFETY: as the header says.
         let keys = unsafe { array("keys", keys, count) }?;
         let key = |index: usize| {

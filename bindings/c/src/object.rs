@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use bristlecone_rs::{Pool, Result, Tree, dynamic};
+use bristlecone_rs::dynamic::{Datum, Kind};
+use bristlecone_rs::{CasError, Expiry, Pool, Result, Tree, TryInsertError, dynamic};
 
 use crate::batch::OpenBatch;
 use crate::changes::OpenChanges;
@@ -110,7 +111,7 @@ pub struct OpenPool {
 impl OpenPool {
     /// Wraps a tree of the pool for its handle.
     pub fn has(&self, tree: dynamic::Tree) -> OpenTree {
-        OpenTree { words: tree.as_u64().cloned(), tree, member: Arc::clone(&self.members) }
+        OpenTree { words: tree.as_u64().cloned(), tree, live: None, member: Arc::clone(&self.members) }
     }
 
     /// Wraps an object begun in the pool for its handle.
@@ -126,15 +127,109 @@ pub struct InPool<T> {
     pub member: Arc<()>,
 }
 
+/// The value that a key had.
+type Held = Option<Datum<'static>>;
+
 /// An open tree.
 pub struct OpenTree {
     /// The tree, if its keys and values are `u64`.
     pub words: Option<Tree<u64, u64>>,
     pub tree: dynamic::Tree,
+    /// The same tree, if the handle shows only values that have not expired.
+    pub live: Option<dynamic::ExpiringTree>,
     pub member: Arc<()>,
 }
 
 impl OpenTree {
+    /// Returns the tree of all entries, unless the handle shows only live values.
+    #[inline(always)]
+    pub fn entries(&self) -> Outcome<&dynamic::Tree> {
+        if self.live.is_none() { Ok(&self.tree) } else { Err(self.needs("the tree itself")) }
+    }
+
+    /// Returns the tree of live values.
+    pub fn expiring(&self) -> Outcome<&dynamic::ExpiringTree> {
+        self.live.as_ref().ok_or_else(|| self.needs("one from bristlecone_tree_expiring"))
+    }
+
+    #[cold]
+    fn needs(&self, handle: &str) -> Failure {
+        Failure::usage(format!("this call on the tree {:?} needs another handle: {handle}", self.tree.name()))
+    }
+
+    /// Returns the kind of the values that the handle takes and shows.
+    pub fn value_kind(&self) -> &Kind {
+        self.live.as_ref().map_or(self.tree.value_kind(), dynamic::ExpiringTree::value_kind)
+    }
+
+    /// Calls `show` with the value of a key.
+    #[inline]
+    pub fn get_with<R>(&self, key: Datum<'_>, show: impl FnOnce(Datum<'_>) -> R) -> Result<Option<R>> {
+        match &self.live {
+            None => self.tree.get_with(key, show),
+            Some(live) => live.get_with(key, |value, _| show(value)),
+        }
+    }
+
+    pub fn contains(&self, key: Datum<'_>) -> Result<bool> {
+        match &self.live {
+            None => self.tree.contains_key(key),
+            Some(live) => live.contains_key(key),
+        }
+    }
+
+    pub fn upsert(&self, key: Datum<'_>, value: Datum<'_>, expiry: Option<Expiry>) -> Result<()> {
+        match &self.live {
+            None => self.tree.upsert(key, value),
+            Some(live) => live.upsert(key, value, expiry),
+        }
+    }
+
+    pub fn insert(&self, key: Datum<'_>, value: Datum<'_>, expiry: Option<Expiry>) -> Result<Held> {
+        match &self.live {
+            None => self.tree.insert(key, value),
+            Some(live) => live.insert(key, value, expiry),
+        }
+    }
+
+    pub fn try_insert(
+        &self,
+        key: Datum<'_>,
+        value: Datum<'_>,
+        expiry: Option<Expiry>,
+    ) -> std::result::Result<(), TryInsertError<Datum<'static>>> {
+        match &self.live {
+            None => self.tree.try_insert(key, value),
+            Some(live) => live.try_insert(key, value, expiry),
+        }
+    }
+
+    pub fn update(&self, key: Datum<'_>, value: Datum<'_>, expiry: Option<Expiry>) -> Result<Held> {
+        match &self.live {
+            None => self.tree.update(key, value),
+            Some(live) => live.update(key, value, expiry),
+        }
+    }
+
+    pub fn remove(&self, key: Datum<'_>) -> Result<Held> {
+        match &self.live {
+            None => self.tree.remove(key),
+            Some(live) => live.remove(key),
+        }
+    }
+
+    pub fn compare_and_swap(
+        &self,
+        key: Datum<'_>,
+        expected: Option<Datum<'_>>,
+        wanted: Option<Datum<'_>>,
+        expiry: Option<Expiry>,
+    ) -> std::result::Result<(), CasError<Datum<'static>>> {
+        let Some(live) = &self.live else { return self.tree.compare_and_swap(key, expected, wanted) };
+        let expiry = expiry.unwrap_or_else(|| live.default_expiry());
+        live.compare_and_swap(key, expected, wanted.map(|wanted| (wanted, expiry)))
+    }
+
     /// Returns the tree of `u64` keys and values.
     #[inline(always)]
     pub fn words(&self) -> Outcome<&Tree<u64, u64>> {
@@ -181,6 +276,7 @@ impl Inside<TreeHandle> {
         if !Arc::ptr_eq(&open.member, member) {
             return Err(Failure::usage(format!("the tree {:?} is of another pool", open.tree.name())));
         }
+        open.entries()?;
         Ok(open)
     }
 

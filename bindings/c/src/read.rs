@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use bristlecone_rs::dynamic::{Datum, Tree};
+use bristlecone_rs::dynamic::{Datum, Kind};
 
 use crate::argument::give;
 use crate::data;
@@ -14,34 +14,34 @@ use crate::tree::TreeHandle;
 /// handle that the call is on. It must return: neither `longjmp` nor a C++ exception may leave it. May be null.
 pub type Show = Option<unsafe extern "C" fn(context: *mut c_void, value: *const c_void, value_bytes: usize)>;
 
-/// Passes a value of a tree to a callback.
+/// Passes a value of a kind to a callback.
 ///
 /// # Safety
 ///
 /// The function must accept this context.
-pub unsafe fn show_to(show: Show, context: *mut c_void, tree: &Tree, value: &Datum<'_>) {
+pub unsafe fn show_to(show: Show, context: *mut c_void, kind: &Kind, value: &Datum<'_>) {
     if let Some(show) = show {
         let mut buffer = Vec::new();
-        let bytes = data::write(tree.value_kind(), value, &mut buffer);
+        let bytes = data::write(kind, value, &mut buffer);
         // SAFETY: as the caller says.
         unsafe { show(context, bytes.as_ptr().cast(), bytes.len()) };
     }
 }
 
-/// Copies a value of a tree to a buffer of C.
+/// Copies a value of a kind to a buffer of C.
 ///
 /// # Safety
 ///
 /// The buffer must be writable, and so must the length unless it is null.
 pub unsafe fn copy_to(
-    tree: &Tree,
+    kind: &Kind,
     value: &Datum<'_>,
     to: *mut c_void,
     capacity: usize,
     len: *mut usize,
 ) -> Outcome {
     let mut buffer = Vec::new();
-    let bytes = data::write(tree.value_kind(), value, &mut buffer);
+    let bytes = data::write(kind, value, &mut buffer);
     // SAFETY: as the caller says.
     unsafe { give(len, bytes.len()) };
     if bytes.len() > capacity || (to.is_null() && !bytes.is_empty()) {
@@ -76,7 +76,9 @@ pub unsafe extern "C" fn bristlecone_get(
     // SAFETY: as the header says.
     unsafe {
         with_key(tree, (key, key_bytes), |tree, key| {
-            there(tree.get_with(key, |held| copy_to(tree, &held, value, capacity, value_bytes))?)?
+            there(
+                tree.get_with(key, |held| copy_to(tree.value_kind(), &held, value, capacity, value_bytes))?,
+            )?
         })
     }
 }
@@ -97,7 +99,7 @@ pub unsafe extern "C" fn bristlecone_get_with(
     // SAFETY: as the header says.
     unsafe {
         with_key(tree, (key, key_bytes), |tree, key| {
-            there(tree.get_with(key, |held| show_to(show, context, tree, &held))?)
+            there(tree.get_with(key, |held| show_to(show, context, tree.value_kind(), &held))?)
         })
     }
 }
@@ -110,5 +112,5 @@ pub unsafe extern "C" fn bristlecone_contains(
     key_bytes: usize,
 ) -> c_int {
     // SAFETY: as the header says.
-    unsafe { with_key(tree, (key, key_bytes), |tree, key| there(tree.contains_key(key)?.then_some(()))) }
+    unsafe { with_key(tree, (key, key_bytes), |tree, key| there(tree.contains(key)?.then_some(()))) }
 }

@@ -78,7 +78,7 @@ pub unsafe extern "C" fn bristlecone_snapshot_get(
     unsafe {
         in_pool_with_key(snapshot, tree, (key, key_bytes), |snapshot, tree, key| {
             let held = there(snapshot.tree(tree).get(key)?)?;
-            copy_to(tree, &held, value, capacity, value_bytes)
+            copy_to(tree.value_kind(), &held, value, capacity, value_bytes)
         })
     }
 }

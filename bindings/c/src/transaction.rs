@@ -66,7 +66,7 @@ pub unsafe extern "C" fn bristlecone_transaction_get(
     unsafe {
         in_pool_with_key(transaction, tree, (key, key_bytes), |transaction, tree, key| {
             let held = there(transaction.alone(|transaction| Ok(transaction.get(tree, key)?))?)?;
-            copy_to(tree, &held, value, capacity, value_bytes)
+            copy_to(tree.value_kind(), &held, value, capacity, value_bytes)
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Opening, creating and closing trees, and information about them.
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::time::Duration;
 
 use bristlecone_rs::dynamic::Kind;
 use bristlecone_rs::{Design, Error, Issue, dynamic};
@@ -41,6 +42,8 @@ pub struct TreeOptions {
     pub options: *const DesignOption,
     /// Number of options.
     pub option_count: usize,
+    /// Milliseconds that a value of a kind "Expiring<V>" lives if its write names no expiry; 0: it does not expire.
+    pub expire_after_ms: u64,
 }
 
 // SAFETY: numbers and pointers, and its size first.
@@ -76,6 +79,8 @@ pub struct TreeInfo {
     pub pm_bytes: u64,
     /// Bytes of DRAM.
     pub dram_bytes: u64,
+    /// Milliseconds that a value lives if its write names no expiry; 0: it does not expire.
+    pub expire_after_ms: u64,
 }
 
 // SAFETY: numbers, and its size first.
@@ -200,6 +205,9 @@ pub unsafe extern "C" fn bristlecone_tree_create(
             for option in array("options", asked.options, asked.option_count)? {
                 how = how.option(text("the name of an option", option.name)?, option.value);
             }
+            if asked.expire_after_ms > 0 {
+                how = how.expire_after(Duration::from_millis(asked.expire_after_ms));
+            }
             Ok(open.has(how.create_dynamic(&keys, &values)?))
         })
     }
@@ -225,8 +233,9 @@ pub fn name_of<const N: usize>(text: &str) -> [c_char; N] {
 /// Writes information about a tree. After an error `*info` is unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bristlecone_tree_get_info(tree: *const TreeHandle, info: *mut TreeInfo) -> c_int {
-    with(tree, |tree| {
-        let (stats, keys, values) = (tree.stats()?, tree.key_kind(), tree.value_kind());
+    with(tree, |open| {
+        let (tree, values) = (&open.tree, open.value_kind());
+        let (stats, keys) = (tree.stats()?, tree.key_kind());
         let known = TreeInfo {
             struct_bytes: 0,
             key_kind: name_of(&keys.to_string()),
@@ -238,6 +247,7 @@ pub unsafe extern "C" fn bristlecone_tree_get_info(tree: *const TreeHandle, info
             leaves: stats.leaves,
             pm_bytes: stats.pm_bytes,
             dram_bytes: stats.dram_bytes,
+            expire_after_ms: tree.expire_after().map_or(0, |time| time.as_millis() as u64),
         };
         // SAFETY: as the header says.
         unsafe { fill(info, &known) }
@@ -249,7 +259,7 @@ pub unsafe extern "C" fn bristlecone_tree_get_info(tree: *const TreeHandle, info
 pub unsafe extern "C" fn bristlecone_tree_len(tree: *const TreeHandle, items: *mut u64) -> c_int {
     with(tree, |tree| {
         // SAFETY: as the header says.
-        unsafe { give(items, tree.len()?) };
+        unsafe { give(items, tree.tree.len()?) };
         Ok(())
     })
 }
@@ -265,7 +275,7 @@ pub unsafe extern "C" fn bristlecone_tree_check(
 ) -> c_int {
     with(tree, |tree| {
         // SAFETY: as the header says.
-        unsafe { report(&tree.check(), show, context) }
+        unsafe { report(&tree.tree.check(), show, context) }
     })
 }
 
@@ -280,7 +290,7 @@ pub unsafe extern "C" fn bristlecone_tree_damage(
 ) -> c_int {
     with(tree, |tree| {
         // SAFETY: as the header says.
-        unsafe { report(&tree.damage(), show, context) }
+        unsafe { report(&tree.tree.damage(), show, context) }
     })
 }
 

@@ -25,7 +25,7 @@ pub unsafe extern "C" fn bristlecone_put(
 ) -> c_int {
     let (key, value) = ((key, key_bytes), (value, value_bytes));
     // SAFETY: as the header says.
-    unsafe { with_item(tree, key, value, |tree, key, value| Ok(tree.upsert(key, value)?)) }
+    unsafe { with_item(tree, key, value, |tree, key, value| Ok(tree.upsert(key, value, None)?)) }
 }
 
 /// Writes a key's value, whether or not the key exists, and passes the previous value, if any, to the callback. Durable
@@ -46,8 +46,8 @@ pub unsafe extern "C" fn bristlecone_exchange(
     // SAFETY: as the header says.
     unsafe {
         with_item(tree, (key, key_bytes), (value, value_bytes), |tree, key, value| {
-            if let Some(held) = tree.insert(key, value)? {
-                show_to(show, context, tree, &held);
+            if let Some(held) = tree.insert(key, value, None)? {
+                show_to(show, context, tree.value_kind(), &held);
             }
             Ok(())
         })
@@ -71,9 +71,9 @@ pub unsafe extern "C" fn bristlecone_insert(
     let (key, value) = ((key, key_bytes), (value, value_bytes));
     // SAFETY: as the header says.
     unsafe {
-        with_item(tree, key, value, |tree, key, value| match tree.try_insert(key, value) {
+        with_item(tree, key, value, |tree, key, value| match tree.try_insert(key, value, None) {
             Err(TryInsertError::Present(held)) => {
-                show_to(show, context, tree, &held);
+                show_to(show, context, tree.value_kind(), &held);
                 Err(Failure::Plain(BRISTLECONE_PRESENT))
             }
             done => Ok(done.map_err(Error::from)?),
@@ -100,8 +100,8 @@ pub unsafe extern "C" fn bristlecone_update(
     // SAFETY: as the header says.
     unsafe {
         with_item(tree, (key, key_bytes), (value, value_bytes), |tree, key, value| {
-            let held = there(tree.update(key, value)?)?;
-            show_to(show, context, tree, &held);
+            let held = there(tree.update(key, value, None)?)?;
+            show_to(show, context, tree.value_kind(), &held);
             Ok(())
         })
     }
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn bristlecone_remove(
     unsafe {
         with_key(tree, (key, key_bytes), |tree, key| {
             let held = there(tree.remove(key)?)?;
-            show_to(show, context, tree, &held);
+            show_to(show, context, tree.value_kind(), &held);
             Ok(())
         })
     }
@@ -144,7 +144,8 @@ pub unsafe extern "C" fn bristlecone_remove_range(
 ) -> c_int {
     with(tree, |tree| {
         // SAFETY: as the header says.
-        let count = tree.remove_range(unsafe { bounds(tree.key_kind(), range) }?.keys)?;
+        let (tree, range) = (tree.entries()?, unsafe { bounds(tree.tree.key_kind(), range) }?);
+        let count = tree.remove_range(range.keys)?;
         // SAFETY: as the header says.
         unsafe { give(removed, count) };
         Ok(())
@@ -163,6 +164,7 @@ pub unsafe extern "C" fn bristlecone_remove_prefix(
     // SAFETY: as the header says.
     unsafe {
         with_key(tree, (prefix, prefix_bytes), |tree, prefix| {
+            let tree = tree.entries()?;
             give(removed, tree.remove_within(&tree.prefix_bounds(prefix)?)?);
             Ok(())
         })
@@ -193,10 +195,10 @@ pub unsafe extern "C" fn bristlecone_compare_and_swap(
         with_key(tree, (key, key_bytes), |tree, key| {
             let value = |passed| VALUE.passed_or_absent(tree.value_kind(), passed);
             let (expected, wanted) = (value((expected, expected_bytes))?, value((wanted, wanted_bytes))?);
-            match tree.compare_and_swap(key, expected, wanted) {
+            match tree.compare_and_swap(key, expected, wanted, None) {
                 Err(CasError::Found(held)) => {
                     if let Some(held) = held {
-                        show_to(show, context, tree, &held);
+                        show_to(show, context, tree.value_kind(), &held);
                     }
                     Err(Failure::Plain(BRISTLECONE_DIFFERS))
                 }

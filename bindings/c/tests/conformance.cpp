@@ -1,448 +1,24 @@
 // The table of all languages, for every design, by the calls of bristlecone.h and, for the types below, by
 // bristlecone.hpp: see bindings/conformance/README.md.
-#include "check.h"
+#include "trees.hpp"
 
-#include <bristlecone.hpp>
-
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <map>
-#include <memory>
 #include <sstream>
 
 namespace {
 
-// ---- JSON
-
-struct json {
-    enum { null, boolean, number, text, list, object } type = null;
-    bool is = false;
-    std::string word;
-    std::vector<json> elements;
-    std::map<std::string, json> members;
-
-    bool has(const std::string& name) const { return members.count(name) != 0; }
-    const json& operator[](const std::string& name) const { return members.at(name); }
-    std::string name(const std::string& member, const std::string& otherwise = "") const {
-        return has(member) ? members.at(member).word : otherwise;
-    }
-    bool flag(const std::string& member) const { return has(member) && members.at(member).is; }
-};
-
-[[noreturn]] void fail(const std::string& what) {
-    fprintf(stderr, "conformance.cpp: %s\n", what.c_str());
-    exit(1);
-}
-
-struct parser {
-    const std::string& from;
-    std::size_t at = 0;
-
-    char next() {
-        while (at < from.size() && isspace(static_cast<unsigned char>(from[at]))) ++at;
-        return at < from.size() ? from[at] : '\0';
-    }
-    void skip(char expected) {
-        if (next() != expected) fail("the table is no JSON");
-        ++at;
-    }
-    unsigned hex() {
-        const unsigned code = static_cast<unsigned>(std::stoul(from.substr(at, 4), nullptr, 16));
-        at += 4;
-        return code;
-    }
-    void put_utf8(std::string& to, unsigned code) {
-        const auto tail = [&](unsigned bits) { to.push_back(static_cast<char>(0x80 | ((code >> bits) & 0x3f))); };
-        if (code < 0x80) {
-            to.push_back(static_cast<char>(code));
-        } else if (code < 0x800) {
-            to.push_back(static_cast<char>(0xc0 | code >> 6));
-            tail(0);
-        } else if (code < 0x10000) {
-            to.push_back(static_cast<char>(0xe0 | code >> 12));
-            tail(6), tail(0);
-        } else {
-            to.push_back(static_cast<char>(0xf0 | code >> 18));
-            tail(12), tail(6), tail(0);
-        }
-    }
-    void escape(std::string& to) {
-        static const std::map<char, char> plain{{'n', '\n'}, {'t', '\t'}, {'r', '\r'}, {'b', '\b'}, {'f', '\f'}};
-        const char what = from[at++];
-        if (what != 'u') {
-            to.push_back(plain.count(what) ? plain.at(what) : what);
-            return;
-        }
-        unsigned code = hex();
-        if (code >= 0xd800 && code < 0xdc00) {
-            at += 2;
-            code = 0x10000 + ((code - 0xd800) << 10) + (hex() - 0xdc00);
-        }
-        put_utf8(to, code);
-    }
-    std::string string() {
-        std::string found;
-        skip('"');
-        while (from[at] != '"') {
-            const char it = from[at++];
-            if (it == '\\') {
-                escape(found);
-            } else {
-                found.push_back(it);
-            }
-        }
-        ++at;
-        return found;
-    }
-    json value() {
-        json found;
-        const char begin = next();
-        if (begin == '{') {
-            found.type = json::object;
-            for (++at; next() != '}';) {
-                const std::string name = string();
-                skip(':');
-                found.members.emplace(name, value());
-                if (next() == ',') ++at;
-            }
-            ++at;
-        } else if (begin == '[') {
-            found.type = json::list;
-            for (++at; next() != ']';) {
-                found.elements.push_back(value());
-                if (next() == ',') ++at;
-            }
-            ++at;
-        } else if (begin == '"') {
-            found.type = json::text;
-            found.word = string();
-        } else {
-            const std::size_t end = from.find_first_of(",]} \n", at);
-            found.word = from.substr(at, end - at);
-            at = end;
-            found.type = found.word == "null" ? json::null : found.word == "true" || found.word == "false" ? json::boolean : json::number;
-            found.is = found.word == "true";
-        }
-        return found;
-    }
-};
-
-// ---- keys and values as bytes
-
-using bytes = std::string;
-using maybe = std::optional<bytes>;
-using item = std::pair<bytes, bytes>;
-
-std::vector<std::string> elements_of(const std::string& kind) {
-    std::vector<std::string> kinds(1);
-    int depth = 0;
-    const std::size_t end = kind.size() - (kind.size() > 1 && kind[kind.size() - 2] == ',' ? 2 : 1);
-    for (std::size_t at = 1; at < end; ++at) {
-        const char it = kind[at];
-        depth += strchr("(<[", it) ? 1 : strchr(")>]", it) ? -1 : 0;
-        if (it == ',' && depth == 0) {
-            kinds.emplace_back();
-            ++at;
-        } else {
-            kinds.back().push_back(it);
-        }
-    }
-    return kinds;
-}
-
-template <class T>
-bytes raw(T value) {
-    return bytes(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
-__extension__ typedef __int128 wide;
-__extension__ typedef unsigned __int128 unsigned_wide;
-
-wide integer(const std::string& digits) {
-    const bool is_negative = digits[0] == '-';
-    unsigned_wide value = 0;
-    for (const char digit : digits.substr(is_negative ? 1 : 0)) value = value * 10 + static_cast<unsigned>(digit - '0');
-    return static_cast<wide>(is_negative ? 0 - value : value);
-}
-
-bytes unhex(const std::string& digits) {
-    bytes found;
-    for (std::size_t at = 0; at + 1 < digits.size(); at += 2) found.push_back(static_cast<char>(std::stoi(digits.substr(at, 2), nullptr, 16)));
-    return found;
-}
-
-std::uint32_t code_point(const std::string& text) {
-    const unsigned char first = static_cast<unsigned char>(text[0]);
-    std::uint32_t code = first < 0x80 ? first : first < 0xe0 ? first & 0x1f : first < 0xf0 ? first & 0xf : first & 7;
-    for (std::size_t at = 1; at < text.size(); ++at) code = code << 6 | (static_cast<unsigned char>(text[at]) & 0x3f);
-    return code;
-}
-
-bytes packed(const std::string& kind, const json& value);
-
-bytes datum_of_text(const std::string& kind, const std::string& text) {
-    const bool is_bits = text.rfind("0x", 0) == 0;
-    if (kind == "str" || kind == "json") return text;
-    if (kind == "bytes" || kind == "postcard" || kind[0] == '[') return unhex(text);
-    if (kind == "char") return raw(code_point(text));
-    if (kind == "f64") return is_bits ? raw(static_cast<std::uint64_t>(std::stoull(text, nullptr, 16))) : raw(strtod(text.c_str(), nullptr));
-    if (kind == "f32") return is_bits ? raw(static_cast<std::uint32_t>(std::stoul(text, nullptr, 16))) : raw(strtof(text.c_str(), nullptr));
-    return raw(integer(text)).substr(0, std::stoul(kind.substr(1)) / 8);
-}
-
-bytes datum(const std::string& kind, const json& value) {
-    if (value.has("kind")) return datum(value.name("kind"), value["datum"]);
-    if (value.has("times")) {
-        std::string text;
-        for (unsigned long left = std::stoul(value["times"].word); left > 0; --left) text += value.name("repeat");
-        return datum_of_text(kind, text);
-    }
-    if (kind == "()") return "";
-    if (kind == "bool") return bytes(1, value.is ? '\1' : '\0');
-    if (kind.rfind("Option<", 0) == 0) {
-        const std::string inner = kind.substr(7, kind.size() - 8);
-        return value.type == json::null ? bytes(1, '\0') : bytes(1, '\1') + packed(inner, value.elements[0]);
-    }
-    if (kind[0] != '(') return datum_of_text(kind, value.word);
-    bytes found;
-    const auto kinds = elements_of(kind);
-    for (std::size_t at = 0; at < kinds.size(); ++at) found += packed(kinds[at], value.elements[at]);
-    return found;
-}
-
-bytes packed(const std::string& kind, const json& value) {
-    const bytes found = datum(kind, value);
-    return kind == "str" || kind == "bytes" ? raw(static_cast<std::uint64_t>(found.size())) + found : found;
-}
-
-bool is_of_another_kind(const json& step) {
-    return std::any_of(step.members.begin(), step.members.end(), [](const auto& member) { return member.second.has("kind"); });
-}
-
-// ---- trees
-
-struct bounds {
-    maybe from, to;
-    std::uint32_t flags = 0;
-    bool reverse = false;
-    std::size_t limit = SIZE_MAX;
-
-    bristlecone_range c() const {
-        bristlecone_range range = BRISTLECONE_RANGE_INIT;
-        if (from) range.from = from->data(), range.from_bytes = from->size();
-        if (to) range.to = to->data(), range.to_bytes = to->size();
-        range.flags = flags;
-        return range;
-    }
-};
-
-/// The outcome of a call, and what it returned.
-struct result {
-    int status = BRISTLECONE_OK;
-    maybe value;
-    std::vector<item> items;
-    std::vector<maybe> many;
-};
-
-void keep(void* context, const void* value, size_t size) { *static_cast<maybe*>(context) = bytes(static_cast<const char*>(value), size); }
-
-/// A tree by the calls of C.
-class c_tree {
-public:
-    explicit c_tree(bristlecone_tree* handle) : handle_(handle) {
-        bristlecone_tree_info info = BRISTLECONE_TREE_INFO_INIT;
-        OK(bristlecone_tree_get_info(handle, &info));
-        key_kind = info.key_kind;
-        value_kind = info.value_kind;
-    }
-    virtual ~c_tree() = default;
-    bristlecone_tree* handle() const { return handle_; }
-    virtual int close() { return bristlecone_tree_close(handle_); }
-
-    virtual result one(const std::string& what, const bytes& key, const maybe& value, const maybe& expected) {
-        result of;
-        const void* v = value ? value->data() : nullptr;
-        const size_t vs = value ? value->size() : 0;
-        const void* e = expected ? expected->data() : nullptr;
-        const size_t es = expected ? expected->size() : 0;
-        if (what == "get") of.status = bristlecone_get_with(handle_, key.data(), key.size(), keep, &of.value);
-        if (what == "put") of.status = bristlecone_put(handle_, key.data(), key.size(), v, vs);
-        if (what == "exchange") of.status = bristlecone_exchange(handle_, key.data(), key.size(), v, vs, keep, &of.value);
-        if (what == "insert") of.status = bristlecone_insert(handle_, key.data(), key.size(), v, vs, keep, &of.value);
-        if (what == "update") of.status = bristlecone_update(handle_, key.data(), key.size(), v, vs, keep, &of.value);
-        if (what == "remove") of.status = bristlecone_remove(handle_, key.data(), key.size(), keep, &of.value);
-        if (what == "compare_and_swap") of.status = bristlecone_compare_and_swap(handle_, key.data(), key.size(), e, es, v, vs, keep, &of.value);
-        return of;
-    }
-    virtual int contains(const bytes& key) { return bristlecone_contains(handle_, key.data(), key.size()); }
-    virtual int remove_range(const bounds& of, const maybe& prefix, std::uint64_t* items) {
-        const bristlecone_range range = of.c();
-        return prefix ? bristlecone_remove_prefix(handle_, prefix->data(), prefix->size(), items) : bristlecone_remove_range(handle_, &range, items);
-    }
-    virtual int len(std::uint64_t* items) { return bristlecone_tree_len(handle_, items); }
-    virtual result scan(const bounds& of, const bristlecone_snapshot* snapshot) {
-        const bristlecone_range range = of.c();
-        bristlecone_iter* iter = nullptr;
-        const int status = snapshot ? bristlecone_snapshot_iter_open(snapshot, handle_, &range, &iter) : bristlecone_iter_open(handle_, &range, &iter);
-        return status == BRISTLECONE_OK ? drained(iter, of) : result{status, {}, {}, {}};
-    }
-    virtual result prefix(const bytes& prefix, const bounds& of) {
-        bristlecone_iter* iter = nullptr;
-        const int status = bristlecone_iter_open_prefix(handle_, prefix.data(), prefix.size(), &iter);
-        return status == BRISTLECONE_OK ? drained(iter, of) : result{status, {}, {}, {}};
-    }
-    virtual result get_many(const std::vector<bytes>& keys) {
-        result of;
-        of.many.resize(keys.size());
-        const auto parts = parts_of(keys);
-        const auto keep_at = [](void* context, size_t index, const void* value, size_t size) { keep(&(*static_cast<std::vector<maybe>*>(context))[index], value, size); };
-        of.status = bristlecone_get_many(handle_, parts.data(), parts.size(), keep_at, &of.many);
-        return of;
-    }
-    virtual int put_many(const std::vector<bytes>& keys, const std::vector<bytes>& values) {
-        const auto of_keys = parts_of(keys), of_values = parts_of(values);
-        return bristlecone_put_many(handle_, of_keys.data(), of_values.data(), of_keys.size(), nullptr);
-    }
-    int remove_many(const std::vector<bytes>& keys) {
-        const auto parts = parts_of(keys);
-        return bristlecone_remove_many(handle_, parts.data(), parts.size(), nullptr);
-    }
-    /// Adds a change to a batch, by a handle of the language.
-    int change(const std::string& what, bristlecone_batch* batch, const bytes& key, const maybe& value) {
-        if (what == "put") return bristlecone_batch_put(batch, handle_, key.data(), key.size(), value->data(), value->size());
-        if (what == "remove") return bristlecone_batch_remove(batch, handle_, key.data(), key.size());
-        return bristlecone_batch_expect(batch, handle_, key.data(), key.size(), value ? value->data() : nullptr, value ? value->size() : 0);
-    }
-
-    std::string key_kind, value_kind;
-
-private:
-    static std::vector<bristlecone_bytes> parts_of(const std::vector<bytes>& data) {
-        std::vector<bristlecone_bytes> parts;
-        for (const bytes& each : data) parts.push_back({each.data(), each.size()});
-        return parts;
-    }
-    static result drained(bristlecone_iter* iter, const bounds& of) {
-        result found;
-        const void *key = nullptr, *value = nullptr;
-        size_t key_bytes = 0, value_bytes = 0;
-        while (found.items.size() < of.limit) {
-            const int status = of.reverse ? bristlecone_iter_next_back(iter, &key, &key_bytes, &value, &value_bytes)
-                                          : bristlecone_iter_next(iter, &key, &key_bytes, &value, &value_bytes);
-            if (status == BRISTLECONE_ABSENT) break;
-            CHECK(status == BRISTLECONE_OK);
-            found.items.emplace_back(bytes(static_cast<const char*>(key), key_bytes), bytes(static_cast<const char*>(value), value_bytes));
-        }
-        OK(bristlecone_iter_close(iter));
-        return found;
-    }
-
-    bristlecone_tree* handle_;
-};
-
-/// A tree by bristlecone.hpp. Ranges with other bounds, batches, snapshots and transactions use its handle of C.
-template <class K, class V>
-class cpp_tree : public c_tree {
-    using keys = bristlecone::codec<K>;
-    using values = bristlecone::codec<V>;
-    using tree_type = bristlecone::tree<K, V>;
-
-public:
-    explicit cpp_tree(tree_type tree) : c_tree(tree.c_handle()), tree_(std::move(tree)) {}
-    int close() override {
-        tree_.reset();
-        return BRISTLECONE_OK;
-    }
-    result one(const std::string& what, const bytes& key, const maybe& value, const maybe& expected) override {
-        return caught([&](result& of) {
-            const auto k = keys::read(key.data(), key.size());
-            const std::optional<typename values::owned> v = owned(value), e = owned(expected);
-            std::optional<typename values::owned> old;
-            if (what == "get") old = tree_->get(k), of.status = old ? BRISTLECONE_OK : BRISTLECONE_ABSENT;
-            if (what == "put") tree_->put(k, *v);
-            if (what == "exchange") old = tree_->exchange(k, *v);
-            if (what == "insert" && !tree_->insert(k, *v)) old = tree_->get(k), of.status = BRISTLECONE_PRESENT;
-            if (what == "update") old = tree_->update(k, *v), of.status = old ? BRISTLECONE_OK : BRISTLECONE_ABSENT;
-            if (what == "remove") old = tree_->remove(k), of.status = old ? BRISTLECONE_OK : BRISTLECONE_ABSENT;
-            if (what == "compare_and_swap") of.status = tree_->compare_and_swap(k, e, v, &old) ? BRISTLECONE_OK : BRISTLECONE_DIFFERS;
-            if (old) of.value = stored<V>(*old);
-        });
-    }
-    int contains(const bytes& key) override {
-        return caught([&](result& of) { of.status = tree_->contains(keys::read(key.data(), key.size())) ? BRISTLECONE_OK : BRISTLECONE_ABSENT; }).status;
-    }
-    int remove_range(const bounds& of, const maybe& prefix, std::uint64_t* items) override {
-        if (of.flags != 0) return c_tree::remove_range(of, prefix, items);
-        return caught([&](result&) {
-            const auto key = [](const maybe& bound) { return keys::read(bound->data(), bound->size()); };
-            if (prefix) {
-                if constexpr (std::is_same_v<K, std::string>) *items = tree_->remove_prefix(*prefix);
-                else throw bristlecone::error(BRISTLECONE_USAGE, "prefixes are of strings");
-            } else if (!of.from && !of.to) *items = tree_->clear();
-            else if (!of.to) *items = tree_->remove_from(key(of.from));
-            else if (!of.from) *items = tree_->remove_below(key(of.to));
-            else *items = tree_->remove_range(key(of.from), key(of.to));
-        }).status;
-    }
-    int len(std::uint64_t* items) override {
-        return caught([&](result&) { *items = tree_->size(); }).status;
-    }
-    result scan(const bounds& of, const bristlecone_snapshot* snapshot) override {
-        if (snapshot || of.flags != 0) return c_tree::scan(of, snapshot);
-        return caught([&](result& found) {
-            auto range = opened(of);
-            while (found.items.size() < of.limit) {
-                const auto next = of.reverse ? range.next_back() : range.next();
-                if (!next) break;
-                found.items.emplace_back(stored<K>(next->first), stored<V>(next->second));
-            }
-        });
-    }
-
-private:
-    template <class F>
-    static result caught(F&& work) {
-        result of;
-        try {
-            work(of);
-        } catch (const bristlecone::error& error) {
-            of.status = error.status();
-        }
-        return of;
-    }
-    template <class T>
-    static bytes stored(const typename bristlecone::codec<T>::owned& value) {
-        bytes found;
-        bristlecone::codec<T>::with(value, [&](const void* data, std::size_t size) { found.assign(static_cast<const char*>(data), size); });
-        return found;
-    }
-    static std::optional<typename values::owned> owned(const maybe& value) {
-        if (!value) return std::nullopt;
-        return values::read(value->data(), value->size());
-    }
-    bristlecone::range<K, V> opened(const bounds& of) const {
-        if (!of.from && !of.to) return tree_->range();
-        if (!of.to) return tree_->from(keys::read(of.from->data(), of.from->size()));
-        if (!of.from) return tree_->below(keys::read(of.to->data(), of.to->size()));
-        return tree_->range(keys::read(of.from->data(), of.from->size()), keys::read(of.to->data(), of.to->size()));
-    }
-
-    std::optional<tree_type> tree_;
-};
-
 // ---- the steps of a case
 
 using opened = std::pair<int, std::unique_ptr<c_tree>>;
-using opener = std::function<opened(const bristlecone::pool&, const std::string& name, const std::string& design)>;
+using opener = std::function<opened(const bristlecone::pool&, const std::string& name, const std::string& design, std::uint64_t expire_after)>;
 
 template <class K, class V>
 opener typed() {
-    return [](const bristlecone::pool& pool, const std::string& name, const std::string& design) -> opened {
+    return [](const bristlecone::pool& pool, const std::string& name, const std::string& design, std::uint64_t expire_after) -> opened {
         try {
-            auto tree = design.empty() ? pool.tree<K, V>(name) : pool.create_tree<K, V>(name, design);
+            auto tree = design.empty() ? pool.tree<K, V>(name) : pool.create_tree<K, V>(name, design, {}, std::chrono::milliseconds(expire_after));
             return {BRISTLECONE_OK, std::make_unique<cpp_tree<K, V>>(std::move(tree))};
         } catch (const bristlecone::error& error) {
             return {error.status(), nullptr};
@@ -476,6 +52,11 @@ const std::map<std::pair<std::string, std::string>, opener>& typed_trees() {
         {{"[u8; 4]", "[u8; 4]"}, typed<four, four>()},
         {{"Option<u64>", "Option<u64>"}, typed<std::optional<std::uint64_t>, std::optional<std::uint64_t>>()},
         {{"(str, u64)", "(str, u64)"}, typed<named, named>()},
+        {{"u64", "Expiring<u64>"}, typed<std::uint64_t, bristlecone::expiring<std::uint64_t>>()},
+        {{"str", "Expiring<u64>"}, typed<std::string, bristlecone::expiring<std::uint64_t>>()},
+        {{"str", "Expiring<str>"}, typed<std::string, bristlecone::expiring<std::string>>()},
+        {{"str", "Expiring<json>"}, typed<std::string, bristlecone::expiring<bristlecone::json>>()},
+        {{"i8", "Expiring<()>"}, typed<std::int8_t, bristlecone::expiring<std::monostate>>()},
         {{"(str, Option<(u64, [u8; 4])>)", "(str, Option<(u64, [u8; 4])>)"}, typed<nested, nested>()},
     };
     return all;
@@ -531,15 +112,21 @@ private:
         if (what == "release") return bristlecone_snapshot_close(snapshots_[other]);
         if (what == "batch") return batch(step);
         if (what == "changes") return changes(text);
-        static const std::vector<std::string> managing{"create", "open", "close", "drop", "rename", "clear", "trees", "check", "reopen", "close_pool"};
+        static const std::vector<std::string> managing{"create", "open", "expiring", "close", "drop", "rename", "clear", "trees", "check", "reopen", "close_pool"};
         if (std::find(managing.begin(), managing.end(), what) != managing.end()) return manage(step, what, text);
         return on_tree(step, what, of, text);
     }
 
     int manage(const json& step, const std::string& what, std::string& text) {
         const std::string name = step.name("on");
-        if (what == "create") return open(name, step.name("key_kind"), step.name("value_kind"), step.name("design", design_));
-        if (what == "open") return open(name, step.name("key_kind"), step.name("value_kind"), "");
+        if (what == "create") return open(name, step.name("key_kind"), step.name("value_kind"), step.name("design", design_), number(step, "expire_after", 0));
+        if (what == "open") return open(name, step.name("key_kind"), step.name("value_kind"), "", 0);
+        if (what == "expiring") {
+            std::unique_ptr<c_tree> live;
+            const int status = tree(step).live(live);
+            if (status == BRISTLECONE_OK) trees_[step.name("as")] = std::move(live);
+            return status;
+        }
         if (what == "close") return trees_.at(name)->close();
         if (what == "drop") return bristlecone_pool_drop_tree(pool_, name.c_str());
         if (what == "rename") return bristlecone_pool_rename_tree(pool_, name.c_str(), step.name("to").c_str());
@@ -555,15 +142,20 @@ private:
         return BRISTLECONE_OK;
     }
 
-    int open(const std::string& name, const std::string& keys, const std::string& values, const std::string& design) {
+    static std::uint64_t number(const json& step, const std::string& name, std::uint64_t otherwise) {
+        return step.has(name) ? std::stoull(step[name].word) : otherwise;
+    }
+
+    int open(const std::string& name, const std::string& keys, const std::string& values, const std::string& design, std::uint64_t expire_after) {
         const auto known = typed_trees().find({keys, values});
         if (is_typed_ && known != typed_trees().end()) {
-            auto [status, tree] = known->second(*pool, name, design);
+            auto [status, tree] = known->second(*pool, name, design, expire_after);
             if (status == BRISTLECONE_OK) trees_[name] = std::move(tree);
             return status;
         }
         bristlecone_tree_options options = BRISTLECONE_TREE_OPTIONS_INIT;
         options.design = design.c_str();
+        options.expire_after_ms = expire_after;
         bristlecone_tree* opened = nullptr;
         const int status = !design.empty()  ? bristlecone_tree_create(pool_, name.c_str(), keys.c_str(), values.c_str(), &options, &opened)
                            : !keys.empty() ? bristlecone_tree_open_or_create(pool_, name.c_str(), keys.c_str(), values.c_str(), &opened)
@@ -685,8 +277,35 @@ private:
         });
     }
 
+    /// Makes a step that has to do with times, if it is one.
+    std::optional<int> timed(const json& step, const std::string& what, std::string& text) {
+        c_tree& in = tree(step);
+        std::uint64_t ms = 0;
+        if (what == "expire_after") {
+            ms = in.expire_after();
+            text = ms == 0 ? "" : std::to_string(ms);
+            return BRISTLECONE_OK;
+        }
+        if (what == "remove_expired") {
+            bristlecone::expired_removal pass;
+            const int status = in.remove_expired(number(step, "budget", 0), &pass);
+            text = std::to_string(pass.examined) + "," + std::to_string(pass.removed) + "," + (pass.is_complete ? "true" : "false");
+            return status;
+        }
+        if (what != "expiry" && what != "set_expiry" && what != "expires_later") return std::nullopt;
+        const bytes key = datum(in.key_kind, step["key"]);
+        const bool is_set = what == "set_expiry";
+        auto* by_c = is_of_another_kind(step) ? dynamic_cast<c_expiring*>(&in) : nullptr;
+        const int status = by_c ? (is_set ? by_c->c_expiring::set_expiry(key, &ms) : by_c->c_expiring::expiry(key, &ms))
+                                : (is_set ? in.set_expiry(key, &ms) : in.expiry(key, &ms));
+        text = what == "expires_later" ? (ms > number(step, "than", 0) ? "true" : "false") : std::to_string(ms);
+        return status;
+    }
+
     int on_tree(const json& step, const std::string& what, result& of, std::string& text) {
         c_tree& in = tree(step);
+        in.expires = number(step, "expires", BRISTLECONE_DEFAULT_EXPIRY);
+        if (const auto status = timed(step, what, text)) return of.status = *status;
         std::vector<bytes> keys, values;
         if (step.has("keys")) {
             for (const json& key : step["keys"].elements) keys.push_back(datum(in.key_kind, key));
@@ -730,7 +349,14 @@ private:
         const json& wanted = step.has("gives") ? step["gives"] : none;
         const std::string what = step.name("do");
         if (step.name("is", "ok") != "ok" && !of.value) return step.has("gives") ? "nothing was returned" : "";
-        if (what == "len" || what == "contains" || what == "remove_range" || what == "remove_prefix") return text == wanted.word ? "" : "returned " + text;
+        if (what == "remove_expired") {
+            std::string expected;
+            for (const json& each : wanted.elements) expected += (expected.empty() ? "" : ",") + each.word;
+            return text == expected ? "" : "returned " + text;
+        }
+        static const std::vector<std::string> times{"expiry", "set_expiry", "expires_later", "expire_after"};
+        const bool is_time = std::find(times.begin(), times.end(), what) != times.end();
+        if (is_time || what == "len" || what == "contains" || what == "remove_range" || what == "remove_prefix") return text == wanted.word ? "" : "returned " + text;
         if (what == "trees") {
             std::string expected;
             for (const json& each : wanted.elements) expected += each.elements[0].word + "|" + each.elements[1].word + "|" + each.elements[2].word + ";";

@@ -15,6 +15,7 @@ export type TypeOf<K extends string> = string extends K ? any
   : K extends 'bytes' | 'postcard' | `[u8; ${number}]` ? Uint8Array
   : K extends 'bool' ? boolean
   : K extends '()' ? null
+  : K extends `Expiring<${infer V}>` ? [bigint, TypeOf<V>]
   : any;
 
 /** The reason of an error. */
@@ -72,6 +73,8 @@ export interface TreeOptions {
   design?: string;
   /** Options of the design, by name. */
   options?: Record<string, number | bigint>;
+  /** Milliseconds that a value of a kind `Expiring<…>` lives if its write names no expiry; 0, the default: it does not expire. */
+  expireAfter?: number | bigint;
 }
 
 /** Bounds of keys, an order, and a maximum number of items. */
@@ -152,6 +155,8 @@ export class Tree<K = any, V = any> implements Iterable<[K, V]>, AsyncIterable<[
   /** Counts the items; exact while nothing writes. */
   count(): Promise<number>;
   countSync(): number;
+  /** Opens a handle to a tree with values of a kind `Expiring<…>` that takes and shows the values that have not expired. */
+  expiring(): Promise<ExpiringTree<K, V extends [bigint, infer W] ? W : any>>;
   /** A range of items. It holds no lock and no handle, and returns every key that exists throughout, each once. */
   scan(options?: ScanOptions<K>): Scan<K, V>;
   [Symbol.iterator](): IterableIterator<[K, V]>;
@@ -159,6 +164,72 @@ export class Tree<K = any, V = any> implements Iterable<[K, V]>, AsyncIterable<[
   /** Verifies the tree; returns the damage: normally none. */
   check(): Promise<Issue[]>;
   /** Closes the handle, after the calls that are under way. */
+  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** When a value expires: at a time, or after milliseconds from now on. Without either its tree decides. */
+export interface Expires {
+  /** A `Date`, or milliseconds since 1970; `null` for never. */
+  expires?: Date | number | null;
+  expiresIn?: number;
+}
+
+/** What a pass of `removeExpired` did. */
+export interface ExpiredRemoval {
+  /** Number of entries that it read. */
+  examined: number;
+  /** Number of expired entries that it removed. */
+  removed: number;
+  /** Whether it reached the end of the tree. The next pass begins at the smallest key. */
+  complete: boolean;
+}
+
+/**
+ * A tree whose values expire: for its calls, an entry whose time has come is absent. Batches, transactions, snapshots, calls
+ * of many keys and removals of ranges use the tree of entries, whose values have their times.
+ */
+export class ExpiringTree<K = any, V = any> implements Iterable<[K, V]>, AsyncIterable<[K, V]> {
+  private constructor();
+  readonly name: string;
+  readonly keyKind: string;
+  /** The kind of the values, without their times. */
+  readonly valueKind: string;
+  /** Milliseconds that a value lives if its write names no expiry; `undefined`: it does not expire. */
+  readonly expireAfter: number | undefined;
+  get(key: K): Promise<V | undefined>;
+  getSync(key: K): V | undefined;
+  has(key: K): Promise<boolean>;
+  hasSync(key: K): boolean;
+  put(key: K, value: V, options?: Expires): Promise<void>;
+  putSync(key: K, value: V, options?: Expires): void;
+  exchange(key: K, value: V, options?: Expires): Promise<V | undefined>;
+  exchangeSync(key: K, value: V, options?: Expires): V | undefined;
+  insert(key: K, value: V, options?: Expires): Promise<{ inserted: true } | { inserted: false; present: V }>;
+  insertSync(key: K, value: V, options?: Expires): { inserted: true } | { inserted: false; present: V };
+  update(key: K, value: V, options?: Expires): Promise<V | undefined>;
+  updateSync(key: K, value: V, options?: Expires): V | undefined;
+  remove(key: K): Promise<V | undefined>;
+  removeSync(key: K): V | undefined;
+  /** Changes a key in one step; `undefined` means an absent key. The expiry that the key had does not count. */
+  compareAndSwap(key: K, expected: V | undefined, wanted: V | undefined, options?: Expires): Promise<{ swapped: boolean; found?: V }>;
+  compareAndSwapSync(key: K, expected: V | undefined, wanted: V | undefined, options?: Expires): { swapped: boolean; found?: V };
+  /** When a key expires, in milliseconds since 1970; `null` for never, `undefined` if it is absent. */
+  expiry(key: K): Promise<number | null | undefined>;
+  expirySync(key: K): number | null | undefined;
+  /** Sets when a key expires, and keeps its value; without options it is renewed. Returns the previous expiry. */
+  setExpiry(key: K, options?: Expires): Promise<number | null | undefined>;
+  setExpirySync(key: K, options?: Expires): number | null | undefined;
+  /** Reads up to `budget` entries and removes the expired ones among them; the next call continues behind them. */
+  removeExpired(budget: number): Promise<ExpiredRemoval>;
+  removeExpiredSync(budget: number): ExpiredRemoval;
+  /** Counts the entries, including expired ones that were not removed. */
+  count(): Promise<number>;
+  countSync(): number;
+  scan(options?: ScanOptions<K>): Scan<K, V>;
+  [Symbol.iterator](): IterableIterator<[K, V]>;
+  [Symbol.asyncIterator](): AsyncIterableIterator<[K, V]>;
+  check(): Promise<Issue[]>;
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }

@@ -7,7 +7,8 @@ const addon = require('../native/bristlecone.node');
 const OPERATIONS = [
   'open', 'close', 'commit', 'begin', 'snapshotBytes', 'poolInfo', 'journalStatus', 'trees', 'check', 'manage', 'treeOpen',
   'treeCreate', 'treeInfo', 'len', 'get', 'contains', 'write', 'change', 'getMany', 'putMany', 'removeMany', 'removeRange', 'fetch',
-  'changes', 'changesNext', 'changesAdvance', 'createCursor', 'cursors',
+  'changes', 'changesNext', 'changesAdvance', 'createCursor', 'cursors', 'treeExpiring', 'expiringWrite', 'expiry', 'setExpiry',
+  'removeExpired',
 ];
 const OP = Object.freeze(Object.fromEntries(OPERATIONS.map((name, at) => [name, at])));
 const TYPE = Object.freeze({ pool: 0, tree: 1, iterator: 2, batch: 3, snapshot: 4, transaction: 5, changes: 6 });

@@ -92,8 +92,8 @@ class Pool {
     return new Handle(result.word, type, this.handle);
   }
 
-  async #opened(name, op, parts) {
-    const handle = this.#member(await callAsync(op, [this.handle], parts), TYPE.tree);
+  async #opened(name, op, parts, expireAfter = 0) {
+    const handle = this.#member(await callAsync(op, [this.handle, expireAfter], parts), TYPE.tree);
     const { data } = call(OP.treeInfo, [handle]);
     const text = (at) => new TextDecoder().decode(data.subarray(at, data.indexOf(0, at)));
     return this.#own(new Tree(this, handle, name, parse(text(8)), parse(text(72))));
@@ -107,9 +107,9 @@ class Pool {
   }
 
   /** Creates a tree of a design, and fails if one of this name exists. */
-  async createTree(name, keys, values, { design = DEFAULT_DESIGN, options = {} } = {}) {
+  async createTree(name, keys, values, { design = DEFAULT_DESIGN, options = {}, expireAfter = 0 } = {}) {
     const kinds = [parse(keys), parse(values)].map((kind) => nameOf(kind.name));
-    return this.#opened(name, OP.treeCreate, [nameOf(name), ...kinds, nameOf(design), packOptions(options)]);
+    return this.#opened(name, OP.treeCreate, [nameOf(name), ...kinds, nameOf(design), packOptions(options)], count(expireAfter, 'expireAfter'));
   }
 
   async trees() {

@@ -218,6 +218,11 @@ class Tree {
     return sync(this.#length());
   }
 
+  /** Opens a handle that takes and shows values without their times, of a tree with values of a kind `Expiring<…>`. */
+  async expiring() {
+    return require('./expiring').live(this);
+  }
+
   scan(options) {
     return new Scan(this, undefined, options);
   }

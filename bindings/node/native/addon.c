@@ -15,7 +15,8 @@ enum { NUMBERS = 8, PARTS = 5 };
 enum {
     OP_OPEN, OP_CLOSE, OP_COMMIT, OP_BEGIN, OP_SNAPSHOT_BYTES, OP_POOL_INFO, OP_JOURNAL_STATUS, OP_TREES, OP_CHECK, OP_MANAGE,
     OP_TREE_OPEN, OP_TREE_CREATE, OP_TREE_INFO, OP_LEN, OP_GET, OP_CONTAINS, OP_WRITE, OP_CHANGE, OP_GET_MANY, OP_PUT_MANY,
-    OP_REMOVE_MANY, OP_REMOVE_RANGE, OP_FETCH, OP_CHANGES, OP_CHANGES_NEXT, OP_CHANGES_ADVANCE, OP_CREATE_CURSOR, OP_CURSORS, OP_COUNT
+    OP_REMOVE_MANY, OP_REMOVE_RANGE, OP_FETCH, OP_CHANGES, OP_CHANGES_NEXT, OP_CHANGES_ADVANCE, OP_CREATE_CURSOR, OP_CURSORS,
+    OP_TREE_EXPIRING, OP_EXPIRING_WRITE, OP_EXPIRY, OP_SET_EXPIRY, OP_REMOVE_EXPIRED, OP_COUNT
 };
 
 typedef struct {
@@ -122,7 +123,7 @@ static br_result create(const uint64_t *n, const part *b)
         options[count].name = b[4].data + at + sizeof(uint64_t);
         at += sizeof(uint64_t) + strlen(options[count].name) + 1;
     }
-    return br_tree_create((uintptr_t)n[0], text_of(&b[0]), text_of(&b[1]), text_of(&b[2]), text_of(&b[3]), options, count);
+    return br_tree_create((uintptr_t)n[0], text_of(&b[0]), text_of(&b[1]), text_of(&b[2]), text_of(&b[3]), options, count, n[1]);
 }
 
 static br_result get(const uint64_t *n, const part *key)
@@ -162,6 +163,25 @@ static br_result next_changes(uintptr_t changes, int64_t timeout_ms)
     return of;
 }
 
+// Three words: how many entries were read and removed, and whether the end was reached.
+static br_result remove_expired(uintptr_t tree, uint64_t budget)
+{
+    uint64_t *words = calloc(3, sizeof(uint64_t));
+    if (!words) return failed("out of memory");
+    br_result of = br_remove_expired(tree, budget, &words[0]);
+    words[1] = of.word;
+    words[2] = (uint64_t)of.there;
+    of.there = 0;
+    return raw(of, words, 3 * sizeof(uint64_t));
+}
+
+// A word that is no data.
+static br_result plain(br_result of)
+{
+    of.there = 0;
+    return of;
+}
+
 static br_result run(const job *of)
 {
     const uint64_t *n = of->numbers;
@@ -195,6 +215,11 @@ static br_result run(const job *of)
     case OP_CHANGES_ADVANCE: return br_changes_advance((uintptr_t)n[0], n[1]);
     case OP_CREATE_CURSOR: return br_create_cursor((uintptr_t)n[0], text_of(&b[0]), n[1]);
     case OP_CURSORS: return br_cursors((uintptr_t)n[0]);
+    case OP_TREE_EXPIRING: return plain(br_tree_expiring((uintptr_t)n[0]));
+    case OP_EXPIRING_WRITE: return br_expiring_write((int)n[0], (uintptr_t)n[1], b[0].data, b[0].bytes, bytes_of(&b[1]), b[1].bytes, bytes_of(&b[2]), b[2].bytes, n[2]);
+    case OP_EXPIRY: return plain(br_expiry((uintptr_t)n[0], b[0].data, b[0].bytes));
+    case OP_SET_EXPIRY: return plain(br_set_expiry((uintptr_t)n[0], b[0].data, b[0].bytes, n[1]));
+    case OP_REMOVE_EXPIRED: return remove_expired((uintptr_t)n[0], n[1]);
     default: return failed("an unknown operation");
     }
 }
@@ -213,6 +238,7 @@ static void note_result(napi_env env, const job *of)
     switch (of->op) {
     case OP_OPEN: note(own, BR_POOL, of->result.word); break;
     case OP_TREE_OPEN:
+    case OP_TREE_EXPIRING:
     case OP_TREE_CREATE: note(own, BR_TREE, of->result.word); break;
     case OP_CHANGES: note(own, BR_CHANGES, of->result.word); break;
     case OP_BEGIN: note(own, (int)of->numbers[0], of->result.word); break;

@@ -13,5 +13,5 @@ const headers = require('node-api-headers').include_dir;
 
 run(
   process.env.CC ?? 'cc', '-std=c11', '-D_GNU_SOURCE', '-O2', '-Wall', '-Wextra', '-shared', '-fPIC', '-I', headers, '-I', shim,
-  path.join(__dirname, 'addon.c'), path.join(shim, 'shim.c'), '-o', path.join(__dirname, 'bristlecone.node'), ...library,
+  path.join(__dirname, 'addon.c'), ...['shim.c', 'shim_expiring.c'].map((file) => path.join(shim, file)), '-o', path.join(__dirname, 'bristlecone.node'), ...library,
 );

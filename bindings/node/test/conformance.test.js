@@ -48,6 +48,7 @@ function datum(kind, value) {
     const some = datum(inner, value[0]);
     return isNullable(inner) ? [some] : some;
   }
+  if (kind.startsWith('Expiring<')) return [BigInt(value[0]), datum(kind.slice(9, -1), value[1])];
   if (kind === '()') return null;
   if (kind.startsWith('(')) return elementsOf(kind).map((element, at) => datum(element, value[at]));
   if (['bytes', 'postcard'].includes(kind) || kind.startsWith('[')) return Uint8Array.from(Buffer.from(text, 'hex'));
@@ -93,10 +94,11 @@ class Runner {
   async manage(step) {
     switch (step.do) {
       case 'create': {
-        const how = { design: step.design ?? this.design };
+        const how = { design: step.design ?? this.design, expireAfter: step.expire_after };
         return void this.trees.set(step.on, await this.pool.createTree(step.on, step.key_kind, step.value_kind, how));
       }
       case 'open': return void this.trees.set(step.on, await this.pool.tree(step.on, step.key_kind, step.value_kind));
+      case 'expiring': return void this.trees.set(step.as, await this.trees.get(step.on).expiring());
       case 'close': return this.trees.get(step.on).close();
       case 'drop': return this.pool.dropTree(step.on);
       case 'rename': return this.pool.renameTree(step.on, step.to);
@@ -169,20 +171,22 @@ class Runner {
     const key = this.datum(step, 'key');
     const value = this.datum(step, 'value', 'valueKind');
     const keys = step.keys?.map((each) => datum(tree.keyKind, each));
+    const how = step.expires === undefined ? undefined : { expires: step.expires === 0 ? null : step.expires };
     switch (step.do) {
-      case 'get':
-      case 'update':
-      case 'remove': return found(await call(step.do, key, value));
-      case 'put': return void (await call('put', key, value));
-      case 'exchange': return { status: 'ok', value: await call('exchange', key, value) };
+      case 'get': return found(await call('get', key));
+      case 'update': return found(await call('update', key, value, how));
+      case 'remove': return found(await call('remove', key));
+      case 'put': return void (await call('put', key, value, how));
+      case 'exchange': return { status: 'ok', value: await call('exchange', key, value, how) };
       case 'contains': return { status: 'ok', plain: await call('has', key) };
       case 'len': return { status: 'ok', plain: await call('count') };
       case 'insert': {
-        const { inserted, present } = await call('insert', key, value);
+        const { inserted, present } = await call('insert', key, value, how);
         return { status: inserted ? 'ok' : 'present', value: present };
       }
       case 'compare_and_swap': {
-        const swap = await call('compareAndSwap', key, this.datum(step, 'expected', 'valueKind'), this.datum(step, 'wanted', 'valueKind'));
+        const values = ['expected', 'wanted'].map((argument) => this.datum(step, argument, 'valueKind'));
+        const swap = await call('compareAndSwap', key, ...values, how);
         return { status: swap.swapped ? 'ok' : 'differs', value: swap.found };
       }
       case 'scan':
@@ -197,6 +201,14 @@ class Runner {
       case 'put_many': {
         const items = step.items.map(([k, v]) => [datum(tree.keyKind, k), datum(tree.valueKind, v)]);
         return void (await call('putMany', items));
+      }
+      case 'expiry': return time(await call('expiry', key));
+      case 'set_expiry': return time(await call('setExpiry', key, how));
+      case 'expires_later': return { status: 'ok', plain: (await call('expiry', key)) > step.than };
+      case 'expire_after': return { status: 'ok', plain: tree.expireAfter };
+      case 'remove_expired': {
+        const { examined, removed, complete } = await call('removeExpired', step.budget);
+        return { status: 'ok', plain: [examined, removed, complete] };
       }
       default: throw new Error(`an unknown operation: ${step.do}`);
     }
@@ -243,6 +255,7 @@ function compareCommits(commits, step) {
   assert.deepEqual(commits.map((changes) => changes.map(shown)), step.gives.map((changes) => changes.map(wanted)));
 }
 
+const time = (at) => (at === undefined ? { status: 'absent' } : { status: 'ok', plain: at ?? 0 });
 const found = (value) => (value === undefined ? { status: 'absent' } : { status: 'ok', value });
 
 async function run(of, design, isSync) {

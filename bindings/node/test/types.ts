@@ -14,6 +14,12 @@ export async function typed(): Promise<void> {
     const both: [Uint8Array, number] = [key, value];
     void both;
   }
+  const sessions = await (await pool.createTree('sessions', 'str', 'Expiring<u64>', { expireAfter: 3_600_000 })).expiring();
+  await sessions.put('ada', 7n, { expires: new Date() });
+  const session: bigint | undefined = sessions.getSync('ada');
+  void session;
+  // @ts-expect-error A time is no string.
+  await sessions.setExpiry('ada', { expires: 'tomorrow' });
   const outcome = await ages.insert('Pando', 80_000n);
   if (!outcome.inserted) outcome.present.toString(16);
   const sum: bigint = await pool.transact((tx) => (tx.get(ages, 'Pando') ?? 0n) + 1n);

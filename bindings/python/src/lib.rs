@@ -6,6 +6,7 @@ mod changes;
 mod codec;
 mod convert;
 mod error;
+mod expiring;
 mod gate;
 mod handle;
 mod kind;
@@ -29,6 +30,8 @@ mod _bristlecone {
     use crate::buffer::Buffer;
     #[pymodule_export]
     use crate::changes::{Changes, Commit, CommitChanges};
+    #[pymodule_export]
+    use crate::expiring::ExpiringTree;
     #[pymodule_export]
     use crate::handle::Tree;
     #[pymodule_export]

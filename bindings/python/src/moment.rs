@@ -256,7 +256,7 @@ impl Batch {
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         let changes = self.changes.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).take();
         let changes = changes.ok_or_else(|| crate::error::closed(py))?;
-        let trees = changes.iter().map(|(slot, ..)| slot.gate.with(py, Dynamic::clone));
+        let trees = changes.iter().map(|(slot, ..)| slot.gate.with(py, |open| Dynamic::clone(open)));
         let trees: Vec<_> = trees.collect::<PyResult<_>>()?;
         self.shared.work(py, move |pool| {
             let mut batch = pool.batch();

@@ -1,6 +1,7 @@
 //! Opening pools and trees: arguments.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bristlecone::dynamic::{Kind, Tree};
 use bristlecone::{Design, Error, PoolOptions, TreeOptions};
@@ -94,12 +95,14 @@ pub struct Asked {
     pub kinds: Option<(Kind, Kind)>,
     pub design: Option<Design>,
     pub options: Vec<(String, u64)>,
+    pub expire_after: Option<Duration>,
 }
 
 impl Asked {
     fn options(&self, pool: &bristlecone::Pool) -> TreeOptions {
         let options = pool.tree_options(&self.name);
         let options = self.design.into_iter().fold(options, TreeOptions::design);
+        let options = self.expire_after.into_iter().fold(options, TreeOptions::expire_after);
         self.options.iter().fold(options, |options, (name, value)| options.option(name, *value))
     }
 

@@ -18,6 +18,7 @@ use crate::handle::Tree;
 use crate::kind;
 use crate::moment::{Batch, Moment};
 use crate::open::{Asked, Given, Size};
+use crate::expiring::duration;
 use crate::slot::Shared;
 use crate::ticket::{Ticket, with_ticket};
 
@@ -31,7 +32,7 @@ pub struct Pool {
 #[pymethods]
 impl Pool {
     /// Opens the tree of this name; creates it if the types of its keys and values are given.
-    #[pyo3(signature = (name, key=Given::Not, value=Given::Not, *, codec=None, design=None, options=None))]
+    #[pyo3(signature = (name, key=Given::Not, value=Given::Not, *, codec=None, design=None, options=None, expire_after=None))]
     #[allow(clippy::too_many_arguments, reason = "they are named in Python")]
     fn tree(
         &self,
@@ -42,6 +43,7 @@ impl Pool {
         codec: Option<&Bound<'_, PyAny>>,
         design: Option<&str>,
         options: Option<Vec<(String, u64)>>,
+        expire_after: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Tree> {
         let codec = codec.map(Codec::new).transpose()?;
         let kinds = match (&key, &value, &codec) {
@@ -56,7 +58,8 @@ impl Pool {
             kind::expect_told_apart(kind)?;
         }
         let design = design.map(|name| name.parse().map_err(|error| raise(py, error))).transpose()?;
-        let asked = Asked { name, kinds, design, options: options.unwrap_or_default() };
+        let expire_after = expire_after.map(duration).transpose()?;
+        let asked = Asked { name, kinds, design, options: options.unwrap_or_default(), expire_after };
         let read_only = self.shared.read_only;
         let slot = self.shared.tree(py, &asked.name, |pool| asked.open(pool, read_only))?;
         for kind in [&slot.keys, &slot.values] {
@@ -66,7 +69,7 @@ impl Pool {
     }
 
     fn __getitem__(&self, py: Python<'_>, name: String) -> PyResult<Tree> {
-        self.tree(py, name, Given::Not, Given::Not, None, None, None)
+        self.tree(py, name, Given::Not, Given::Not, None, None, None, None)
     }
 
     fn __delitem__(&self, py: Python<'_>, name: String) -> PyResult<()> {
@@ -128,6 +131,8 @@ impl Pool {
                 options.set_item(name, value)?;
             }
             about.set_item("options", options)?;
+            let millis = entry.spec.expire_after_ms;
+            about.set_item("expire_after_ms", (millis > 0).then_some(millis))?;
             trees.set_item(entry.spec.name, about)?;
         }
         Ok(trees)

@@ -1,21 +1,49 @@
 //! Open pools and trees, as shared by all their Python handles.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use bristlecone::dynamic::{Kind, Tree};
-use bristlecone::{Domain, Pool, Result};
+use bristlecone::dynamic::{ExpiringTree, Kind, Tree};
+use bristlecone::{Domain, Error, Pool, Result};
 use pyo3::prelude::*;
 
 use crate::error::raise;
 use crate::gate::Gate;
 use crate::moment::Seen;
 
+/// A tree, with the operations for which expired values are absent, if its values expire.
+#[derive(Debug)]
+pub struct Open {
+    tree: Tree,
+    live: Option<ExpiringTree>,
+}
+
+impl Open {
+    fn new(tree: Tree) -> Self {
+        let live = tree.clone().expiring().ok();
+        Self { tree, live }
+    }
+
+    fn live(&self) -> Result<&ExpiringTree> {
+        let none = || Error::Invalid { what: format!("the values of {:?} do not expire", self.name()) };
+        self.live.as_ref().ok_or_else(none)
+    }
+}
+
+impl Deref for Open {
+    type Target = Tree;
+
+    fn deref(&self) -> &Tree {
+        &self.tree
+    }
+}
+
 /// An open tree. Its kinds remain known after it is closed.
 #[derive(Debug)]
 pub struct Slot {
-    pub gate: Gate<Tree>,
+    pub gate: Gate<Open>,
     pub keys: Kind,
     pub values: Kind,
     /// A rename may change it.
@@ -28,7 +56,7 @@ impl Slot {
     fn new(tree: Tree, waits: bool) -> Self {
         let (keys, values) = (tree.key_kind().clone(), tree.value_kind().clone());
         let name = Mutex::new(tree.name().to_owned());
-        Self { gate: Gate::new(tree), keys, values, name, waits }
+        Self { gate: Gate::new(Open::new(tree)), keys, values, name, waits }
     }
 
     pub fn name(&self) -> String {
@@ -38,7 +66,21 @@ impl Slot {
     /// Calls `read` with the tree. It must not run Python code.
     #[inline]
     pub fn read<R>(&self, py: Python<'_>, read: impl FnOnce(&Tree) -> Result<R>) -> PyResult<R> {
-        self.gate.with(py, read)?.map_err(|error| raise(py, error))
+        self.gate.with(py, |open| read(open))?.map_err(|error| raise(py, error))
+    }
+
+    /// Calls `work` with the operations for which expired values are absent: attached to the interpreter, unless it may wait
+    /// for a device. It must not run Python code.
+    pub fn live<R: Send>(
+        &self,
+        py: Python<'_>,
+        may_wait: bool,
+        work: impl FnOnce(&ExpiringTree) -> Result<R> + Send,
+    ) -> PyResult<R> {
+        let work = |open: &Open| work(open.live()?);
+        let done =
+            if may_wait && self.waits { self.gate.with_detached(py, work) } else { self.gate.with(py, work) };
+        done?.map_err(|error| raise(py, error))
     }
 
     /// Calls `write` with the tree. It must not run Python code.
@@ -48,13 +90,23 @@ impl Slot {
         py: Python<'_>,
         write: impl FnOnce(&Tree) -> Result<R> + Send,
     ) -> PyResult<R> {
+        let write = |open: &Open| write(open);
         let written = if self.waits { self.gate.with_detached(py, write) } else { self.gate.with(py, write) };
         written?.map_err(|error| raise(py, error))
     }
 
+    /// Calls `work` with the operations for which expired values are absent while other Python threads run.
+    pub fn work_live<R: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&ExpiringTree) -> Result<R> + Send,
+    ) -> PyResult<R> {
+        self.gate.with_detached(py, |open| work(open.live()?))?.map_err(|error| raise(py, error))
+    }
+
     /// Calls `work` with the tree while other Python threads run.
     pub fn work<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&Tree) -> Result<R> + Send) -> PyResult<R> {
-        self.gate.with_detached(py, work)?.map_err(|error| raise(py, error))
+        self.gate.with_detached(py, |open| work(open))?.map_err(|error| raise(py, error))
     }
 }
 
@@ -152,7 +204,7 @@ impl Shared {
                 drop(held.take());
                 let cleared = pool.clear_tree(name);
                 let opened = pool.dynamic_tree(name);
-                *held = opened.as_ref().ok().cloned();
+                *held = opened.as_ref().ok().cloned().map(Open::new);
                 cleared.and(opened.map(drop))
             })
         })?;

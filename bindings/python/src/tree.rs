@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyGenericAlias, PyTuple, PyType};
 
 use crate::absent::Absent;
+use crate::expiring::ExpiringTree;
 use crate::handle::Tree;
 use crate::many;
 use crate::pool::{issues, stats};
@@ -287,6 +288,11 @@ impl Tree {
     fn remove_prefix(&self, prefix: &Bound<'_, PyAny>) -> PyResult<u64> {
         let bounds = self.beginning_with(prefix)?;
         self.slot.work(prefix.py(), |tree| tree.remove_within(&bounds))
+    }
+
+    /// Returns the tree with operations for which expired values are absent. Its values must be of a type `Expiring<…>`.
+    fn expiring(slf: Py<Self>) -> PyResult<ExpiringTree> {
+        ExpiringTree::new(slf)
     }
 
     /// Writes many items; each write is separate.

@@ -300,6 +300,8 @@ pub fn some_of(
 #[derive(Debug)]
 pub enum Rest {
     Tree(Bounds),
+    /// Of a tree whose values expire.
+    Live(Bounds),
     Moment(Py<Moment>, Between),
 }
 
@@ -317,6 +319,13 @@ impl Rest {
                 let read = some_of(tree.range_within(bounds)?, backward, most)?;
                 if let Some((last, _)) = read.last() {
                     tree.narrow(bounds, last, backward)?;
+                }
+                Ok(read)
+            }),
+            Self::Live(bounds) => slot.live(py, false, |live| {
+                let read = some_of(live.range_within(bounds)?, backward, most)?;
+                if let Some((last, _)) = read.last() {
+                    live.entries().narrow(bounds, last, backward)?;
                 }
                 Ok(read)
             }),

@@ -5,7 +5,7 @@ import itertools
 import json
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,8 @@ def datum(kind: str, value: Any) -> Any:
         value = value["repeat"] * value["times"]
     if kind == "()":
         return None
+    if kind.startswith("Expiring<"):
+        return int(value[0]), datum(kind[9:-1], value[1])
     if kind.startswith("Option<"):
         return None if value is None else datum(kind[7:-1], value[0])
     if kind.startswith("("):
@@ -80,11 +82,73 @@ def number(kind: str, text: str) -> float:
 
 def same(kind: str, one: Any, other: Any) -> bool:
     """Compares floats by their bits."""
+    if kind.startswith("Expiring<"):
+        return bool(one[0] == other[0]) and same(kind[9:-1], one[1], other[1])
     if isinstance(one, tuple):
         return len(one) == len(other) and all(map(same, elements_of(kind), one, other))
     if isinstance(one, float):
         return isinstance(other, float) and struct.pack("d", one) == struct.pack("d", other)
     return type(one) is type(other) and bool(one == other)
+
+
+def on_expiring(step: dict[str, Any], live: Any, keys: str, bounds: Callable[[], dict[str, Any]]) -> tuple[str, Any]:
+    """Makes a step on a tree whose values expire."""
+    key, value, expected, wanted = (
+        datum(kind, step[argument]) if argument in step else ABSENT
+        for kind, argument in ((keys, "key"), (live.value_kind, "value"), (live.value_kind, "expected"), (live.value_kind, "wanted"))
+    )
+    at = {"expires": step["expires"] or None} if "expires" in step else {}
+    match step["do"]:
+        case "get":
+            found = live.get(key, ABSENT)
+            return "absent" if found is ABSENT else "ok", found
+        case "contains":
+            return "ok", key in live
+        case "put":
+            live.put(key, value, **at)
+            return "ok", ABSENT
+        case "exchange":
+            return "ok", live.replace(key, value, ABSENT, **at)
+        case "insert":
+            return ("ok", ABSENT) if live.put(key, value, overwrite=False, **at) else ("present", live[key])
+        case "update":
+            # There is no one call for this.
+            old = live.get(key, ABSENT)
+            if old is ABSENT:
+                return "absent", ABSENT
+            assert live.compare_and_swap(key, old, value, **at)
+            return "ok", old
+        case "remove":
+            old = live.pop(key, ABSENT)
+            return "absent" if old is ABSENT else "ok", old
+        case "compare_and_swap":
+            done = live.compare_and_swap(key, expected, wanted, **at)
+            return ("ok", ABSENT) if done else ("differs", live.get(key, ABSENT))
+        case "scan":
+            return "ok", list(itertools.islice(live.items(**bounds()), step.get("limit")))
+        case "prefix":
+            items = live.prefix(datum(keys, step["prefix"]), step.get("reverse", False))
+            return "ok", list(itertools.islice(items, step.get("limit")))
+    return on_times(step, live, key, at)
+
+
+def on_times(step: dict[str, Any], live: Any, key: Any, at: dict[str, Any]) -> tuple[str, Any]:
+    try:
+        match step["do"]:
+            case "expiry":
+                return "ok", live.expiry(key) or 0
+            case "set_expiry":
+                return "ok", live.set_expiry(key, **at) or 0
+            case "expires_later":
+                return "ok", live.expiry(key) > step["than"]
+    except KeyError:
+        return "absent", ABSENT
+    match step["do"]:
+        case "remove_expired":
+            return "ok", list(live.remove_expired(step["budget"]))
+        case "expire_after":
+            return "ok", ABSENT if live.expire_after is None else round(live.expire_after * 1000)
+    raise NotImplementedError(step["do"])
 
 
 class Runner:
@@ -113,7 +177,7 @@ class Runner:
         do, tree = step["do"], self.trees.get(step.get("on", ""))
         if "in" in step:
             return self.within(step, tree, self.others[step["in"]])
-        if do in ("create", "open", "drop", "rename", "clear", "trees", "check", "reopen", "close_pool"):
+        if do in ("create", "open", "expiring", "drop", "rename", "clear", "trees", "check", "reopen", "close_pool"):
             return self.manage(step, step.get("on", ""))
         if do == "changes":
             return "ok", [[change._asdict() for change in commit] for commit in self.pool.changes(0)]
@@ -128,7 +192,10 @@ class Runner:
         elif do == "batch":
             self.batch(step)
         elif do == "close":
-            tree.close()
+            # A tree of live values is closed with its entries.
+            tree.close() if isinstance(tree, bristlecone.Tree) else tree.entries.close()
+        elif isinstance(tree, bristlecone.ExpiringTree):
+            return on_expiring(step, tree, tree.entries.key_kind, lambda: self.bounds(step, tree.entries.key_kind))
         else:
             return self.on_tree(step, tree)
         return "ok", ABSENT
@@ -137,7 +204,10 @@ class Runner:
         match step["do"]:
             case "create":
                 design = step.get("design", self.design)
-                self.trees[name] = self.pool.tree(name, step["key_kind"], step["value_kind"], design=design)
+                after = step["expire_after"] / 1000 if "expire_after" in step else None
+                self.trees[name] = self.pool.tree(name, step["key_kind"], step["value_kind"], design=design, expire_after=after)
+            case "expiring":
+                self.trees[step["as"]] = self.trees[name].expiring()
             case "open":
                 if name not in self.pool:
                     return "absent", ABSENT
@@ -152,7 +222,7 @@ class Runner:
             case "trees":
                 return "ok", sorted([tree, about["key"], about["value"]] for tree, about in self.pool.trees().items())
             case "check":
-                assert self.pool.check() == [] and all(tree.check() == [] for tree in self.trees.values())
+                assert self.pool.check() == [] and all(tree.check() == [] for tree in self.trees.values() if isinstance(tree, bristlecone.Tree))
             case "close_pool":
                 self.pool.close()
             case _:
@@ -262,11 +332,12 @@ class Runner:
         if gives is ABSENT:
             return
         wanted, tree = step["gives"], self.trees.get(step.get("on", ""))
+        key_kind = getattr(getattr(tree, "entries", tree), "key_kind", "()")
         match step["do"]:
-            case "contains" | "len" | "trees" | "remove_range" | "remove_prefix":
+            case "contains" | "len" | "trees" | "remove_range" | "remove_prefix" | "expiry" | "set_expiry" | "expires_later" | "expire_after" | "remove_expired":
                 assert gives == wanted, step
             case "scan" | "prefix":
-                kinds = (tree.key_kind, tree.value_kind)
+                kinds = (key_kind, tree.value_kind)
                 assert len(gives) == len(wanted), (step, gives)
                 assert all(same(kind, *pair) for got, item in zip(gives, wanted) for kind, *pair in zip(kinds, got, map(datum, kinds, item))), (step, gives)
             case "changes":

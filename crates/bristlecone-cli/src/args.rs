@@ -5,8 +5,8 @@ use bristlecone_cli::output::Output;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    changes, check, clear, completions, copy, create, del, demo, drop, dump, get, info, journal, load, man,
-    put, rename, resize, restore, scan, standby, top,
+    changes, check, clear, completions, copy, create, del, demo, drop, dump, expire, get, info, journal,
+    load, man, put, rename, resize, restore, scan, standby, top,
 };
 use crate::shell;
 
@@ -36,6 +36,7 @@ Keys and values, by kind:
   (str, u64) …           a JSON array: '[\"oak\", 7]'
   Option<u64> …          null or the value in JSON: 7, '\"text\"'
   json                   JSON (values only)
+  Expiring<u64> …        {\"value\":7,\"expires_ms\":1900000000000} in JSON (values only)
   postcard               bytes as a program encoded them (values only)
 With --json numbers of up to 64 bits are numbers, wider ones strings; bytes keep their escapes.
 In lines of text, as `scan` and `dump` print them, a tab, a newline and a backslash in text are \\t, \\n and \\\\.";
@@ -56,6 +57,7 @@ pub enum Command {
     Put(put::Put),
     Get(get::Get),
     Del(del::Del),
+    Expire(expire::Expire),
     Scan(scan::Scan),
     Load(load::Load),
     Dump(dump::Dump),
@@ -89,6 +91,7 @@ impl Command {
             Self::Put(args) => args.run(output),
             Self::Get(args) => args.run(output),
             Self::Del(args) => args.run(output),
+            Self::Expire(args) => args.run(output),
             Self::Scan(args) => args.run(output),
             Self::Load(args) => args.run(output),
             Self::Dump(args) => args.run(output),

@@ -11,6 +11,7 @@
 //! `{"key"`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bristlecone_cli::failure::{Failure, Outcome};
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,9 @@ pub struct Header {
     key: String,
     value: String,
     options: BTreeMap<String, u64>,
+    /// Milliseconds that a value lives if its write names no expiry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expire_after_ms: Option<u64>,
     /// Number of entries of the tree.
     pub entries: u64,
     /// Format of its lines.
@@ -75,6 +79,7 @@ impl Header {
             key: info.key_kind.clone(),
             value: info.value_kind.clone(),
             options: info.options.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            expire_after_ms: info.expire_after_ms,
             entries,
             format,
         }
@@ -88,6 +93,7 @@ impl Header {
             key: Some(self.key.parse().map_err(|error| wrong(format!("{error}")))?),
             value: Some(self.value.parse().map_err(|error| wrong(format!("{error}")))?),
             options: self.options.clone().into_iter().collect(),
+            expire_after: self.expire_after_ms.map(Duration::from_millis),
         })
     }
 }
@@ -164,7 +170,9 @@ mod tests {
             design: bristlecone::Design::SsTree,
             key_kind: "str".to_owned(),
             value_kind: "u64".to_owned(),
+            expire_after_ms: None,
             options: vec![("max_subnodes", 4)],
+            expire_after_ms: Some(900_000),
         };
         Header::new(&info, 7, Format::Csv, (2, 3))
     }
@@ -174,6 +182,7 @@ mod tests {
         let text = serde_json::to_vec(&header()).unwrap();
         assert_eq!(frame(&text), Some(Ok(Frame::Header(header()))));
         assert_eq!(header().shape().unwrap().options, [("max_subnodes".to_owned(), 4)]);
+        assert_eq!(header().shape().unwrap().expire_after, Some(Duration::from_secs(900)));
         let mut sum = Sum { entries: 1, crc: 0 };
         sum.add(b"x\t1\n");
         let trailer = Trailer::new("a\tb", sum);

@@ -16,14 +16,17 @@ pub struct TreeInfo {
     pub key_kind: String,
     pub value_kind: String,
     pub options: Vec<(&'static str, u64)>,
+    /// Milliseconds that a value lives if its write names no expiry.
+    pub expire_after_ms: Option<u64>,
 }
 
 impl TreeInfo {
     /// Interprets a directory entry.
     pub fn new(spec: TreeSpec) -> Outcome<Self> {
         let (design, options) = (Design::of(&spec)?, Design::options_of(&spec)?);
-        let TreeSpec { name, key_kind, value_kind, .. } = spec;
-        Ok(Self { name, design, key_kind, value_kind, options })
+        let TreeSpec { name, key_kind, value_kind, expire_after_ms, .. } = spec;
+        let expire_after_ms = (expire_after_ms > 0).then_some(expire_after_ms);
+        Ok(Self { name, design, key_kind, value_kind, options, expire_after_ms })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Arguments that describe a new tree.
 
+use std::time::Duration;
+
 use bristlecone::dynamic::Tree;
 use bristlecone::{Design, Pool};
 use bristlecone_cli::arguments::option;
@@ -7,6 +9,7 @@ use bristlecone_cli::failure::{Failure, Outcome};
 use clap::Args;
 
 use crate::datum::Kind;
+use crate::expiry;
 use crate::store::{self, TreeInfo};
 
 /// Properties of a new tree.
@@ -25,12 +28,20 @@ pub struct TreeArgs {
     /// Option of a new tree's design, for example block_bytes=512; repeatable.
     #[arg(long = "option", value_name = "NAME=NUMBER", value_parser = option)]
     pub options: Vec<(String, u64)>,
+    /// How long a value of a kind Expiring<…> lives if its write names no expiry, for example 90s, 15m or 7d [default: it
+    /// does not expire]
+    #[arg(long, value_name = "TIME", value_parser = expiry::duration)]
+    pub expire_after: Option<Duration>,
 }
 
 impl TreeArgs {
     /// Returns whether any argument was given.
     pub fn is_given(&self) -> bool {
-        self.design.is_some() || self.key.is_some() || self.value.is_some() || !self.options.is_empty()
+        self.design.is_some()
+            || self.key.is_some()
+            || self.value.is_some()
+            || !self.options.is_empty()
+            || self.expire_after.is_some()
     }
 
     /// Returns the design.
@@ -61,6 +72,7 @@ impl TreeArgs {
             key: self.key.clone().or(other.key),
             value: self.value.clone().or(other.value),
             options,
+            expire_after: self.expire_after.or(other.expire_after),
         }
     }
 
@@ -69,6 +81,9 @@ impl TreeArgs {
         let mut options = pool.tree_options(name).design(self.design());
         for (name, value) in &self.options {
             options = options.option(name, *value);
+        }
+        if let Some(time) = self.expire_after {
+            options = options.expire_after(time);
         }
         let (key, value) = self.kinds();
         Ok(options.create_dynamic(&key, &value)?)
@@ -90,6 +105,9 @@ impl TreeArgs {
         same("keys of kind", self.key.as_ref().map(Kind::to_string), &info.key_kind)?;
         same("values of kind", self.value.as_ref().map(Kind::to_string), &info.value_kind)?;
         same("design", self.design.map(|design| design.to_string()), &info.design.to_string())?;
+        let millis = |time: Duration| format!("{} ms", time.as_millis());
+        let found = info.expire_after_ms.map_or_else(|| "unset".to_owned(), |found| format!("{found} ms"));
+        same("--expire-after", self.expire_after.map(millis), &found)?;
         for (option, asked) in &self.options {
             let found = info.options.iter().find(|(name, _)| name == option);
             let found = found.map_or_else(|| "unset".to_owned(), |(_, value)| value.to_string());

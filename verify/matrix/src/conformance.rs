@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use bristlecone::Error;
 use bristlecone::dynamic::{Datum, Kind};
+use bristlecone::{Error, Expiry};
 use serde_json::Value;
 
 /// A step of a case: an operation, its arguments, and what it returns.
@@ -35,8 +35,10 @@ pub enum Gives {
     Items(Vec<(Datum<'static>, Datum<'static>)>),
     /// Whether a key exists.
     Bool(bool),
-    /// A number of items.
+    /// A number of items, or a time in milliseconds.
     Count(u64),
+    /// Of a removal of expired entries: how many it read and removed, and whether it reached the end.
+    Removal(u64, u64, bool),
     /// Trees by name, each with its kinds.
     Trees(Vec<[String; 3]>),
     /// The commits of a change stream.
@@ -123,6 +125,16 @@ impl Step {
         self.0.get(flag).is_some_and(|flag| flag.as_bool().unwrap())
     }
 
+    /// Returns an argument that is a number.
+    pub fn number(&self, argument: &str) -> Option<u64> {
+        self.0.get(argument).map(|number| number.as_u64().unwrap())
+    }
+
+    /// Returns the expiry that a write names, if it names one.
+    pub fn expires(&self) -> Option<Expiry> {
+        self.number("expires").map(Expiry::from_millis)
+    }
+
     /// Returns the maximum number of items of a scan.
     pub fn limit(&self) -> usize {
         self.0.get("limit").map_or(usize::MAX, |limit| limit.as_u64().unwrap() as usize)
@@ -189,6 +201,10 @@ impl Step {
             Gives::Items(_) => Gives::Items(self.items("gives", kinds.expect("a tree"))),
             Gives::Bool(_) => Gives::Bool(gives.as_bool().unwrap()),
             Gives::Count(_) => Gives::Count(gives.as_u64().unwrap()),
+            Gives::Removal(..) => {
+                let count = |at: usize| gives[at].as_u64().unwrap();
+                Gives::Removal(count(0), count(1), gives[2].as_bool().unwrap())
+            }
             Gives::Trees(_) => {
                 let one = |tree: &Value| [0, 1, 2].map(|at| text(&tree[at]).to_owned());
                 Gives::Trees(list(gives).iter().map(one).collect())
@@ -265,6 +281,10 @@ fn composed(kind: &Kind, value: &Value) -> Datum<'static> {
         Kind::Option(inner) => Datum::Option(list(value).first().map(|it| Box::new(datum(inner, it)))),
         Kind::Tuple(kinds) => {
             Datum::Tuple(kinds.iter().zip(list(value)).map(|(kind, it)| datum(kind, it)).collect())
+        }
+        Kind::Expiring(kind) => {
+            let expiry = Expiry::from_millis(text(&value[0]).parse().unwrap());
+            Datum::Expiring(Box::new(datum(kind, &value[1])), expiry)
         }
         _ => Datum::Bytes(bytes(value).into()),
     }

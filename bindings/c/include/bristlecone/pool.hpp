@@ -2,6 +2,7 @@
 #ifndef BRISTLECONE_POOL_HPP
 #define BRISTLECONE_POOL_HPP
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -87,14 +88,17 @@ public:
         return {handle_, opened};
     }
 
-    /// Creates a tree of a design, with options of that design.
+    /// Creates a tree of a design, with options of that design. Values of the type `expiring<V>` live for `expire_after` if
+    /// their write names no expiry; with zero they do not expire.
     template <class K, class V>
     bristlecone::tree<K, V> create_tree(const std::string& name, const std::string& design,
-                                        std::initializer_list<bristlecone_option> given = {}) const {
+                                        std::initializer_list<bristlecone_option> given = {},
+                                        std::chrono::milliseconds expire_after = {}) const {
         bristlecone_tree* opened = nullptr;
         const std::string keys = codec<K>::kind();
         const std::string values = codec<V>::kind();
-        const bristlecone_tree_options asked{sizeof(asked), design.c_str(), given.begin(), given.size()};
+        const bristlecone_tree_options asked{sizeof(asked), design.c_str(), given.begin(), given.size(),
+                                            static_cast<std::uint64_t>(expire_after.count())};
         detail::check(
             bristlecone_tree_create(c_handle(), name.c_str(), keys.c_str(), values.c_str(), &asked, &opened));
         return {handle_, opened};

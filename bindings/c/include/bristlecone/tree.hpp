@@ -162,31 +162,11 @@ public:
     /// not as expected: nothing has changed, and `found`, unless it is null, is the present value.
     bool compare_and_swap(key_view key, const std::optional<mapped_type>& expected,
                           const std::optional<mapped_type>& wanted, std::optional<mapped_type>* found = nullptr) {
-        std::optional<mapped_type> held;
-        auto keep = [&](const void* data, std::size_t size) { held.emplace(values::read(data, size)); };
-        const auto none_or = [](const std::optional<mapped_type>& value, auto&& use) {
-            if (value) {
-                values::with(*value, use);
-            } else {
-                use(nullptr, 0);
-            }
-        };
-        const int status = show(
-            keep,
-            [&](bristlecone_show to, void* context) {
-                int swapped = BRISTLECONE_BUG;
-                keys::with(key, [&](const void* k, std::size_t ks) {
-                    none_or(expected, [&](const void* e, std::size_t es) {
-                        none_or(wanted, [&](const void* w, std::size_t ws) {
-                            swapped = bristlecone_compare_and_swap(c_handle(), k, ks, e, es, w, ws, to, context);
-                        });
+        return swap(key, expected, wanted, found,
+                    [&](const void* k, std::size_t ks, const void* e, std::size_t es, const void* w, std::size_t ws,
+                        bristlecone_show to, void* context) {
+                        return bristlecone_compare_and_swap(c_handle(), k, ks, e, es, w, ws, to, context);
                     });
-                });
-                return swapped;
-            },
-            BRISTLECONE_DIFFERS);
-        if (status != BRISTLECONE_OK && found != nullptr) *found = std::move(held);
-        return status == BRISTLECONE_OK;
     }
 
     /// The values of many keys, for trees of `std::uint64_t`.
@@ -285,16 +265,22 @@ public:
         return found;
     }
 
-private:
+protected:
     friend class pool;
     friend class batch;
     friend class snapshot;
     friend class transaction;
+    template <class, class>
+    friend class expiring_tree;
     using key_pointer = std::add_pointer_t<std::remove_reference_t<key_view>>;
     static constexpr key_pointer no_key = nullptr;
 
     tree(std::shared_ptr<bristlecone_pool> pool, bristlecone_tree* handle)
         : handle_(handle, [pool = std::move(pool)](bristlecone_tree* open) { bristlecone_tree_close(open); }) {}
+
+    /// Another handle, which keeps the first one open.
+    tree(std::shared_ptr<bristlecone_tree> first, bristlecone_tree* handle)
+        : handle_(handle, [first = std::move(first)](bristlecone_tree* open) { bristlecone_tree_close(open); }) {}
 
     /// Makes a call that passes a value to a function; returns its status if it is not an error. An absent key is not
     /// an error, and neither is one other status.
@@ -314,6 +300,37 @@ private:
         auto keep = [&](const void* data, std::size_t size) { held.emplace(values::read(data, size)); };
         show(keep, call);
         return held;
+    }
+
+    /// Makes a call that compares and swaps.
+    template <class Call>
+    static bool swap(key_view key, const std::optional<mapped_type>& expected, const std::optional<mapped_type>& wanted,
+                     std::optional<mapped_type>* found, Call&& call) {
+        std::optional<mapped_type> held;
+        auto keep = [&](const void* data, std::size_t size) { held.emplace(values::read(data, size)); };
+        const auto none_or = [](const std::optional<mapped_type>& value, auto&& use) {
+            if (value) {
+                values::with(*value, use);
+            } else {
+                use(nullptr, 0);
+            }
+        };
+        const int status = show(
+            keep,
+            [&](bristlecone_show to, void* context) {
+                int swapped = BRISTLECONE_BUG;
+                keys::with(key, [&](const void* k, std::size_t ks) {
+                    none_or(expected, [&](const void* e, std::size_t es) {
+                        none_or(wanted, [&](const void* w, std::size_t ws) {
+                            swapped = call(k, ks, e, es, w, ws, to, context);
+                        });
+                    });
+                });
+                return swapped;
+            },
+            BRISTLECONE_DIFFERS);
+        if (status != BRISTLECONE_OK && found != nullptr) *found = std::move(held);
+        return status == BRISTLECONE_OK;
     }
 
     template <class F>
@@ -362,6 +379,7 @@ private:
         return std::move(*opened);
     }
 
+private:
     std::shared_ptr<bristlecone_tree> handle_;
 };
 

@@ -11,7 +11,7 @@ from collections.abc import (
     Sequence,
     ValuesView,
 )
-from datetime import datetime
+from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
 from types import GenericAlias, TracebackType
@@ -24,7 +24,7 @@ import pyarrow
 from ._changes import Change
 from ._moments import Snapshot, Transaction
 
-__all__ = ["Buffer", "Batch", "Moment", "Pool", "open", "_close_all", "Absent", "Tree", "Items", "View", "Ticket", "Changes", "Commit", "CommitChanges", "ABSENT", "__version__"]
+__all__ = ["Buffer", "Batch", "Moment", "Pool", "open", "_close_all", "Absent", "ExpiringTree", "Tree", "Items", "View", "Ticket", "Changes", "Commit", "CommitChanges", "ABSENT", "__version__"]
 
 __version__: Final[str]
 
@@ -48,6 +48,7 @@ class _TreeAbout(TypedDict):
     value: str
     design: str | None
     options: dict[str, int]
+    expire_after_ms: int | None
 
 class _PoolInfo(TypedDict):
     path: Path
@@ -169,6 +170,7 @@ class Pool(Mapping[str, Tree[Any, Any]]):
         codec: _Codec | None = None,
         design: str | None = None,
         options: Sequence[tuple[str, int]] | None = None,
+        expire_after: timedelta | float | None = None,
     ) -> Tree[Any, Any]: ...
     @overload
     def tree(
@@ -180,6 +182,7 @@ class Pool(Mapping[str, Tree[Any, Any]]):
         codec: None = None,
         design: str | None = None,
         options: Sequence[tuple[str, int]] | None = None,
+        expire_after: timedelta | float | None = None,
     ) -> Tree[_K, _V]: ...
     @overload
     def tree(
@@ -191,6 +194,7 @@ class Pool(Mapping[str, Tree[Any, Any]]):
         codec: _Codec | None = None,
         design: str | None = None,
         options: Sequence[tuple[str, int]] | None = None,
+        expire_after: timedelta | float | None = None,
     ) -> Tree[Any, Any]: ...
     def __getitem__(self, name: str, /) -> Tree[Any, Any]: ...
     def __delitem__(self, name: str, /) -> None: ...
@@ -314,6 +318,7 @@ class Tree(MutableMapping[_K, _V], Generic[_K, _V]):
         self, start: _K | None = None, stop: _K | None = None, *, inclusive: tuple[bool, bool] = ...
     ) -> int: ...
     def remove_prefix(self, prefix: Any) -> int: ...
+    def expiring(self) -> ExpiringTree[_K, Any]: ...
     def put_many(self, keys: Any, values: Any) -> None: ...
     def get_many(self, keys: Any, default: Any = None) -> Any: ...
     def contains_many(self, keys: Any) -> Any: ...
@@ -337,6 +342,86 @@ class Tree(MutableMapping[_K, _V], Generic[_K, _V]):
     def check(self) -> list[str]: ...
     @classmethod
     def __class_getitem__(cls, types: Any) -> GenericAlias: ...
+
+@final
+class ExpiringTree(Generic[_K, _V]):
+    def __getitem__(self, key: _K, /) -> _V: ...
+    def __setitem__(self, key: _K, value: _V, /) -> None: ...
+    def __delitem__(self, key: _K, /) -> None: ...
+    def __contains__(self, key: object, /) -> bool: ...
+    def __iter__(self) -> Items[_K]: ...
+    def __reversed__(self) -> Items[_K]: ...
+    @overload
+    def get(self, key: _K, default: None = None) -> _V | None: ...
+    @overload
+    def get(self, key: _K, default: _D) -> _V | _D: ...
+    def put(
+        self,
+        key: _K,
+        value: _V,
+        overwrite: bool = True,
+        *,
+        expires: datetime | int | None = ...,
+        ttl: timedelta | float | None = None,
+    ) -> bool: ...
+    def replace(
+        self,
+        key: _K,
+        value: _V,
+        default: Any = None,
+        *,
+        expires: datetime | int | None = ...,
+        ttl: timedelta | float | None = None,
+    ) -> Any: ...
+    def compare_and_swap(
+        self,
+        key: _K,
+        expected: _V | Absent,
+        new: _V | Absent,
+        *,
+        expires: datetime | int | None = ...,
+        ttl: timedelta | float | None = None,
+    ) -> bool: ...
+    @overload
+    def pop(self, key: _K) -> _V: ...
+    @overload
+    def pop(self, key: _K, default: _D, /) -> _V | _D: ...
+    def expiry(self, key: _K) -> int | None: ...
+    def set_expiry(
+        self, key: _K, *, expires: datetime | int | None = ..., ttl: timedelta | float | None = None
+    ) -> int | None: ...
+    def remove_expired(self, budget: int) -> tuple[int, int, bool]: ...
+    def items(
+        self,
+        start: _K | None = None,
+        stop: _K | None = None,
+        reverse: bool = False,
+        *,
+        inclusive: tuple[bool, bool] = ...,
+    ) -> Items[tuple[_K, _V]]: ...
+    def keys(
+        self,
+        start: _K | None = None,
+        stop: _K | None = None,
+        reverse: bool = False,
+        *,
+        inclusive: tuple[bool, bool] = ...,
+    ) -> Items[_K]: ...
+    def values(
+        self,
+        start: _K | None = None,
+        stop: _K | None = None,
+        reverse: bool = False,
+        *,
+        inclusive: tuple[bool, bool] = ...,
+    ) -> Items[_V]: ...
+    def prefix(self, prefix: Any, reverse: bool = False) -> Items[tuple[_K, _V]]: ...
+    @property
+    def expire_after(self) -> float | None: ...
+    @property
+    def entries(self) -> Tree[_K, tuple[int, _V]]: ...
+    @property
+    def value_kind(self) -> str: ...
 
 @final
 class View(Generic[_T]):

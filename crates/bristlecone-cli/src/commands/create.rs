@@ -20,6 +20,7 @@ use crate::tree_args::TreeArgs;
   bristlecone create trees.pool --domain journal --durability interval:100ms
   bristlecone create tenants.pool --chunk-size 4K       for thousands of small trees
   bristlecone create trees.pool --tree visits --key '(str, u32)' --value u64
+  bristlecone create trees.pool --tree sessions --value 'Expiring<u64>' --expire-after 15m
   bristlecone create trees.pool --tree log --design lodgetree --key u64 --value bytes")]
 pub struct Create {
     #[command(flatten)]
@@ -43,7 +44,7 @@ impl Create {
     pub fn run(&self, output: &mut Output) -> Outcome {
         if self.tree.is_none() && self.shape.is_given() {
             return Err(Failure::usage(
-                "--design, --key, --value and --option describe a tree: name it with --tree",
+                "--design, --key, --value, --option and --expire-after describe a tree: name it with --tree",
             ));
         }
         let (pool, exists) = match self.new_pool() {

@@ -10,6 +10,7 @@ pub mod del;
 pub mod demo;
 pub mod drop;
 pub mod dump;
+pub mod expire;
 pub mod get;
 pub mod info;
 pub mod journal;

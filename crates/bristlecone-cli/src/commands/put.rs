@@ -1,7 +1,6 @@
 //! `bristlecone put`: writes one entry.
 
 use std::ffi::OsString;
-use std::time::Duration;
 
 use bristlecone::dynamic::Tree;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
@@ -10,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::datum::{Datum, Json, Shown, argument};
-use crate::expiry;
+use crate::expiry::{self, ExpiryArgs};
 use crate::open::PoolArgs;
 use crate::store;
 
@@ -43,9 +42,8 @@ pub struct PutArgs {
     /// Fail if the key does not exist.
     #[arg(long)]
     existing: bool,
-    /// Let the entry expire after this time, for example 90s, 15m or 7d; then VALUE is written without a time.
-    #[arg(long, value_name = "TIME", value_parser = expiry::ttl)]
-    ttl: Option<Duration>,
+    #[command(flatten)]
+    expiry: ExpiryArgs,
 }
 
 /// The JSON output.
@@ -70,12 +68,13 @@ impl Put {
 impl PutArgs {
     /// Parses the value.
     fn value(&self, tree: &Tree) -> Outcome<Datum> {
-        let kind = if self.ttl.is_some() { expiry::kind_for_ttl(tree)? } else { tree.value_kind() };
-        let value = argument(kind, &self.value).map_err(|error| error.within("value"))?;
-        Ok(match self.ttl {
-            Some(ttl) => expiry::after(value, ttl),
-            None => value,
-        })
+        let parse = |kind| argument(kind, &self.value).map_err(|error| error.within("value"));
+        if !self.expiry.is_given() {
+            return parse(tree.value_kind());
+        }
+        let tree = expiry::expiring(tree)?;
+        let value = parse(tree.value_kind())?;
+        Ok(Datum::Expiring(Box::new(value), self.expiry.expiry(&tree)))
     }
 
     /// Sets the value, if the key's existence is as required.

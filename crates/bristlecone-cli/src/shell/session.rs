@@ -11,7 +11,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use serde_json::json;
 
 use super::words;
-use crate::commands::{check, clear, copy, del, drop, dump, get, info, load, put, rename, scan};
+use crate::commands::{check, clear, copy, del, drop, dump, expire, get, info, load, put, rename, scan};
 use crate::store;
 use crate::tree_args::TreeArgs;
 
@@ -43,6 +43,8 @@ enum Command {
     Put(put::PutArgs),
     /// Remove keys
     Del(del::DelArgs),
+    /// Set when entries expire
+    Expire(expire::ExpireArgs),
     /// Print entries in key order
     Scan(scan::ScanArgs),
     /// Create a tree, and select it
@@ -183,6 +185,7 @@ impl<'a> Session<'a> {
             Command::Get(what) => what.run(&self.tree()?.1, output),
             Command::Put(what) => what.run(&self.tree()?.1, output),
             Command::Del(what) => what.run(&self.tree()?.1, output),
+            Command::Expire(what) => what.run(&self.tree()?.1, output),
             Command::Scan(what) => what.run(&self.tree()?.1, output),
             Command::Create { tree, named, shape } => {
                 let tree = tree.or(named).unwrap_or_default();

@@ -9,11 +9,15 @@ use bristlecone_matrix::share;
 use serde_json::Value;
 
 use crate::common::{Bench, Ran};
+use expiry::value_of;
+
+mod expiry;
 
 /// The operations for which there is a command. A command opens and closes the pool and the tree.
 const OPERATIONS: &[&str] = &[
     "create",
     "open",
+    "expiring",
     "close",
     "drop",
     "rename",
@@ -36,6 +40,10 @@ const OPERATIONS: &[&str] = &[
     "remove_range",
     "remove_prefix",
     "changes",
+    "expiry",
+    "set_expiry",
+    "expires_later",
+    "expire_after",
 ];
 
 /// The longest argument of a program, roughly.
@@ -45,12 +53,23 @@ const ARGUMENT_MAX: u64 = 60_000;
 /// in another form than it was written.
 fn is_possible(case: &Case) -> bool {
     let text = format!("{:?}", case.steps);
+    // Commands show live values only, so that those of entries are not theirs.
+    let is_live = |step: &Step| {
+        let on = step.optional_name("on").unwrap_or("live");
+        on == "live"
+            || matches!(
+                step.operation(),
+                "create" | "open" | "expiring" | "close" | "drop" | "rename" | "clear" | "len"
+            )
+    };
+    let expires = case.steps.iter().any(|step| step.operation() == "expiring");
     case.steps.iter().all(|step| OPERATIONS.contains(&step.operation()) && step.times_max() <= ARGUMENT_MAX)
         && case
             .steps
             .iter()
             .all(|step| step.optional_name("is") != Some("in_use") && !step.is_set("read_only"))
         && case.steps.iter().all(|step| step.operation() != "remove_range" || has_bounds_of_the_tool(step))
+        && (!expires || case.steps.iter().all(is_live))
         && !text.contains("\\0")
         && !text.contains("\"datum\"")
         && !text.contains("\"json\"")
@@ -71,7 +90,7 @@ fn commands_do_what_the_table_says() {
     let runs: Vec<_> =
         cases.iter().flat_map(|case| Design::ALL.iter().map(move |&design| (case, design))).collect();
     for (case, design) in share(runs, 12) {
-        let session = Session { bench: Bench::new(), design };
+        let mut session = Session { bench: Bench::new(), design, live: None };
         let domain = if case.has_journal { "journal" } else { "process" };
         session.bench.run(&format!("create @p --size 64M --domain {domain}")).ok();
         for step in &case.steps {
@@ -93,6 +112,8 @@ fn commands_do_what_the_table_says() {
 struct Session {
     bench: Bench,
     design: Design,
+    /// The name of the tree whose live values the case uses.
+    live: Option<String>,
 }
 
 type Kinds = (Kind, Kind);
@@ -160,25 +181,41 @@ impl Session {
         commits.into_iter().map(|(_, changes)| changes).collect()
     }
 
-    /// Returns the kinds of the tree that a step names, if it exists.
-    fn kinds(&self, step: &Step) -> Option<Kinds> {
-        let name = step.optional_name("on")?;
-        let tree = self.trees().into_iter().find(|tree| tree[0] == name)?;
-        Some((tree[1].parse().unwrap(), tree[2].parse().unwrap()))
+    /// Returns the name of the tree that a step names.
+    fn name<'a>(&'a self, step: &'a Step) -> Option<&'a str> {
+        match step.optional_name("on")? {
+            "live" => self.live.as_deref(),
+            name => Some(name),
+        }
     }
 
-    fn run(&self, step: &Step, kinds: Option<&Kinds>) -> Outcome {
-        let name = step.optional_name("on").unwrap_or_default();
+    /// Returns the kinds of the tree that a step names, if it exists; that of values without their times if it names live
+    /// values.
+    fn kinds(&self, step: &Step) -> Option<Kinds> {
+        let name = self.name(step)?;
+        let tree = self.trees().into_iter().find(|tree| tree[0] == name)?;
+        let values = match tree[2].parse().unwrap() {
+            Kind::Expiring(inner) if step.optional_name("on") == Some("live") => *inner,
+            other => other,
+        };
+        Some((tree[1].parse().unwrap(), values))
+    }
+
+    fn run(&mut self, step: &Step, kinds: Option<&Kinds>) -> Outcome {
+        if step.operation() == "expiring" {
+            self.live = Some(step.name("on").to_owned());
+            let is_expiring = matches!(kinds, Some((_, Kind::Expiring(_))));
+            return (if is_expiring { "ok" } else { "usage" }, Gives::Nothing);
+        }
+        let name = self.name(step).unwrap_or_default();
         match step.operation() {
             "create" => {
                 let design = step.optional_name("design").unwrap_or(self.design.name());
                 let kinds = ["--key", step.name("key_kind"), "--value", step.name("value_kind")];
-                outcome_of(
-                    &self.command(
-                        &[&["create", "--tree", name, "--design", design], &kinds[..]].concat(),
-                        &[],
-                    ),
-                )
+                let after = step.number("expire_after").map(|millis| format!("--expire-after={millis}ms"));
+                let create = ["create", "--tree", name, "--design", design];
+                let arguments = create.iter().chain(&kinds).copied().chain(after.as_deref());
+                outcome_of(&self.command(&arguments.collect::<Vec<_>>(), &[]))
             }
             "open" => self.opened(step, kinds),
             "close" | "reopen" => DONE,
@@ -204,13 +241,18 @@ impl Session {
     fn on_tree(&self, step: &Step, name: &str, kinds: &Kinds) -> Outcome {
         let word = |argument, kind| step.datum(argument, kind).map(|datum| text_of(&datum));
         let key = word("key", &kinds.0).unwrap_or_default();
+        let expires = expiry::flag(step);
+        let expires = (step.optional_name("on") == Some("live")).then_some(&expires[..]);
         let put = |flags: &[&str]| {
             let words = [key.clone(), word("value", &kinds.1).expect("a value")];
-            outcome_of(&self.command(&[&["put", name], flags].concat(), &words))
+            let flags = flags.iter().copied().chain(expires);
+            outcome_of(&self.command(&["put", name].into_iter().chain(flags).collect::<Vec<_>>(), &words))
         };
         match step.operation() {
             "get" => self.value(name, key, &kinds.1),
             "contains" => ("ok", Gives::Bool(self.value(name, key, &kinds.1).0 == "ok")),
+            "len" if expires.is_none() && matches!(kinds.1, Kind::Expiring(_)) => self.entries(name),
+            "expiry" | "set_expiry" | "expires_later" | "expire_after" => self.timed(step, name, key),
             "len" => {
                 let counted = self.command(&["scan", name, "--count"], &[]).ok();
                 ("ok", Gives::Count(counted.trim().parse().unwrap()))
@@ -290,7 +332,7 @@ impl Session {
             return outcome_of(&ran);
         }
         let line: Value = serde_json::from_str(&ran.stdout).unwrap();
-        ("ok", Gives::Datum(datum_of(kind, &line["value"])))
+        ("ok", Gives::Datum(datum_of(kind, value_of(&line))))
     }
 
     fn scan(&self, step: &Step, name: &str, kinds: &Kinds) -> Outcome {
@@ -304,7 +346,7 @@ impl Session {
         }
         let item = |line: &str| {
             let item: Value = serde_json::from_str(line).unwrap();
-            (datum_of(&kinds.0, &item["key"]), datum_of(&kinds.1, &item["value"]))
+            (datum_of(&kinds.0, &item["key"]), datum_of(&kinds.1, value_of(&item)))
         };
         ("ok", Gives::Items(ran.stdout.lines().map(item).collect()))
     }

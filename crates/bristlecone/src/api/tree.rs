@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bristlecone_pm::{Issue, Result};
 
@@ -60,6 +61,12 @@ impl<K: Key, V: Value> Tree<K, V> {
         let tree = Handle::new(pool.as_read(tree), pool.0.file.opener());
         let is_delayed = tree.beneath().is_some();
         Self { tree, pool, link, read_only, is_delayed, types: PhantomData }
+    }
+
+    /// Returns the time after which a value expires whose write names no expiry.
+    pub(crate) fn expire_after(&self) -> Option<Duration> {
+        let millis = self.link.expire_after;
+        (millis > 0).then(|| Duration::from_millis(millis))
     }
 
     /// Returns the tree as one of other types with the same stored form.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bristlecone_pm::{Error, Issue, Result};
 
@@ -100,6 +101,12 @@ impl Tree {
     /// Returns the tree's design.
     pub fn design(&self) -> Design {
         self.about.design
+    }
+
+    /// Returns the time after which a value expires whose write names no expiry: see
+    /// [`TreeOptions::expire_after`](crate::TreeOptions::expire_after).
+    pub fn expire_after(&self) -> Option<Duration> {
+        each!(&self.on, tree => tree.expire_after())
     }
 
     /// Returns the options of the tree's design by name.

@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
+use std::time::Duration;
 
-use bristlecone::dynamic::{Datum, Item, Kind, Tree};
+use bristlecone::dynamic::{Datum, ExpiringTree, Item, Kind, Tree};
 use bristlecone::{Changed, Design, Domain, Error, JournalChange, Pool, Result, Snapshot, Transaction};
 use bristlecone_matrix::conformance::{self, Gives, Outcome, Step, cases, status_of};
 
+use self::expiry::on_expiring;
 use crate::common::{Scratch, share};
+
+mod expiry;
 
 #[test]
 fn the_table_holds_for_every_design() {
@@ -21,8 +25,7 @@ fn the_table_holds_for_every_design() {
         let mut session = Session::new(&scratch, design, case.has_journal);
         for step in &case.steps {
             let outcome = session.run(step).unwrap_or_else(|error| (status_of(&error), Gives::Nothing));
-            let tree = step.optional_name("on").and_then(|name| session.trees.get(name));
-            let kinds = tree.map(|tree| (tree.key_kind(), tree.value_kind()));
+            let kinds = step.optional_name("on").and_then(|name| session.kinds(name));
             step.expect(&outcome, kinds, &format!("{}, {}", case.name, design.name()));
         }
         session.end();
@@ -34,6 +37,7 @@ struct Session<'a> {
     scratch: &'a Scratch,
     design: Design,
     trees: BTreeMap<String, Tree>,
+    expiring: BTreeMap<String, ExpiringTree>,
     transactions: BTreeMap<String, Transaction>,
     snapshots: BTreeMap<String, Snapshot>,
     pool: Option<Pool>,
@@ -75,8 +79,8 @@ impl<'a> Session<'a> {
         let options = Pool::options().create(true).max_bytes(64 << 20);
         let options = if has_journal { options.domain(Domain::Journal) } else { options };
         let pool = Some(options.open(&scratch.0).unwrap());
-        let (trees, transactions, snapshots) = Default::default();
-        Self { scratch, design, trees, transactions, snapshots, pool }
+        let (trees, expiring, transactions, snapshots) = Default::default();
+        Self { scratch, design, trees, expiring, transactions, snapshots, pool }
     }
 
     fn pool(&self) -> &Pool {
@@ -88,7 +92,14 @@ impl<'a> Session<'a> {
         self.trees.get(name).unwrap_or_else(|| panic!("the tree {name} is not open"))
     }
 
+    /// Returns the kinds of keys and values of an open tree.
+    fn kinds(&self, name: &str) -> Option<(&Kind, &Kind)> {
+        let live = self.expiring.get(name).map(|tree| (tree.entries().key_kind(), tree.value_kind()));
+        live.or_else(|| self.trees.get(name).map(|tree| (tree.key_kind(), tree.value_kind())))
+    }
+
     fn end(&mut self) {
+        self.expiring.clear();
         self.transactions.clear();
         self.snapshots.clear();
         for tree in std::mem::take(&mut self.trees).into_values() {
@@ -108,9 +119,8 @@ impl<'a> Session<'a> {
             };
         }
         match step.operation() {
-            "create" | "open" | "close" | "drop" | "rename" | "clear" | "trees" | "check" | "reopen" => {
-                self.manage(step)
-            }
+            "create" | "open" | "expiring" | "close" | "drop" | "rename" | "clear" | "trees" | "check"
+            | "reopen" => self.manage(step),
             "batch" => self.batch(step),
             "changes" => commits(self.pool()),
             "begin" => {
@@ -134,7 +144,10 @@ impl<'a> Session<'a> {
                 drop(self.snapshots.remove(step.name("of")).expect("a snapshot"));
                 Ok(DONE)
             }
-            _ => on_tree(self.tree(step), step),
+            _ => match self.expiring.get(step.name("on")) {
+                Some(tree) => on_expiring(tree, step),
+                None => on_tree(self.tree(step), step),
+            },
         }
     }
 
@@ -144,14 +157,25 @@ impl<'a> Session<'a> {
             "create" => {
                 let design = step.optional_name("design").map_or(Ok(self.design), str::parse)?;
                 let (keys, values) = (step.name("key_kind").parse()?, step.name("value_kind").parse()?);
-                let tree = self.pool().tree_options(name).design(design).create_dynamic(&keys, &values)?;
-                self.trees.insert(name.to_owned(), tree);
+                let options = self.pool().tree_options(name).design(design);
+                let options = match step.number("expire_after") {
+                    Some(millis) => options.expire_after(Duration::from_millis(millis)),
+                    None => options,
+                };
+                self.trees.insert(name.to_owned(), options.create_dynamic(&keys, &values)?);
+            }
+            "expiring" => {
+                let tree = self.tree(step).clone().expiring()?;
+                self.expiring.insert(step.name("as").to_owned(), tree);
             }
             "open" => {
                 let tree = opened(self.pool(), step)?;
                 self.trees.insert(name.to_owned(), tree);
             }
-            "close" => drop(self.trees.remove(name).expect("an open tree")),
+            "close" => {
+                let closed = (self.expiring.remove(name), self.trees.remove(name));
+                assert!(closed.0.is_some() || closed.1.is_some(), "the tree {name} is not open");
+            }
             "drop" => self.pool().drop_tree(name)?,
             "rename" => self.pool().rename_tree(name, step.name("to"))?,
             "clear" => self.pool().clear_tree(name)?,

@@ -86,7 +86,9 @@ impl Trees {
         ]);
         let unknown = || "?".to_owned();
         for tree @ Described { spec, info, entries, .. } in &self.trees {
-            let options: Vec<_> = tree.options().map(|(name, value)| format!("{name}={value}")).collect();
+            let mut options: Vec<_> = tree.options().map(|(name, value)| format!("{name}={value}")).collect();
+            let expire_after = info.as_ref().and_then(|info| info.expire_after_ms);
+            options.extend(expire_after.map(|millis| format!("expire_after={millis}ms")));
             table.row([
                 spec.name.clone(),
                 entries.map_or_else(unknown, grouped),
@@ -147,6 +149,9 @@ impl Described {
             "entries": self.entries,
             "options": self.options().collect::<BTreeMap<_, _>>(),
         });
+        if let Some(millis) = self.info.as_ref().and_then(|info| info.expire_after_ms) {
+            object["expire_after_ms"] = millis.into();
+        }
         if let Some(space) = &self.space {
             space.add_to(&mut object);
         }

@@ -124,8 +124,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     /// Returns the time after which a value expires whose write names no expiry: see
     /// [`TreeOptions::expire_after`](crate::TreeOptions::expire_after).
     pub fn expire_after(&self) -> Option<Duration> {
-        let millis = self.tree.link.expire_after;
-        (millis > 0).then(|| Duration::from_millis(millis))
+        self.tree.expire_after()
     }
 
     /// Returns the expiry of a value that is written now without one.

@@ -32,7 +32,7 @@ import java.util.function.Function;
  * <tr><td>{@link #BYTES}, {@link #POSTCARD}, {@link #array}</td><td>{@code byte[]}; postcard for values only</td></tr>
  * <tr><td>{@link #option}</td><td>{@code Optional}, the empty one first</td></tr>
  * <tr><td>{@link #tuple}, {@link #record}</td><td>{@code List<Object>}; a record</td></tr>
- * <tr><td>{@code Expiring<K>} of {@link #parse}</td><td>{@code List<Object>}: milliseconds since 1970, or 0, and the value</td></tr>
+ * <tr><td>{@link #expiring}, for values only</td><td>{@code List<Object>}: milliseconds since 1970, or 0, and the value</td></tr>
  * <tr><td>{@link #UNIT}</td><td>{@link Unit}</td></tr>
  * </table>
  *
@@ -297,8 +297,14 @@ public final class Kind<T> {
             (to, it) -> putAll(kinds, to, components.of(it)), from -> components.construct(takeAll(kinds, from)));
     }
 
-    /** Returns the kind of values that expire: lists of the time in milliseconds since 1970, or 0, and the value. */
-    private static Kind<List<Object>> expiring(Kind<?> inner) {
+    /**
+     * Returns the kind of values that expire: lists of the time in milliseconds since 1970, or 0, and the value.
+     * {@link ExpiringTree} takes and shows the values without their times.
+     *
+     * @param inner the kind of the values
+     * @return the kind
+     */
+    public static Kind<List<Object>> expiring(Kind<?> inner) {
         Kind<List<Object>> pair = tuple(U64, inner);
         return new Kind<>("Expiring<" + inner.name + ">", pair.type, pair.order, false, pair.put, pair.take);
     }

@@ -123,6 +123,7 @@ final class Native {
     static final Call TREE_OPEN_OR_CREATE = new Call("tree_open_or_create", "npppp");
     static final Call TREE_OPEN = new Call("tree_open", "npp");
     static final Call TREE_CREATE = new Call("tree_create", "nppppp");
+    static final Call TREE_EXPIRING = new Call("tree_expiring", "np");
     static final Call TREE_CLOSE = new Call("tree_close", "n");
     static final Call TREE_INFO = new Call("tree_get_info", "np");
     static final Call TREE_LEN = new Call("tree_len", "np");
@@ -133,6 +134,14 @@ final class Native {
     static final Call UPDATE = new Call("update", "npnpnpp");
     static final Call REMOVE = new Call("remove", "npnpp");
     static final Call SWAP = new Call("compare_and_swap", "npnpnpnpp");
+    static final Call EXPIRING_PUT = new Call("expiring_put", "npnpnn");
+    static final Call EXPIRING_EXCHANGE = new Call("expiring_exchange", "npnpnnpp");
+    static final Call EXPIRING_INSERT = new Call("expiring_insert", "npnpnnpp");
+    static final Call EXPIRING_UPDATE = new Call("expiring_update", "npnpnnpp");
+    static final Call EXPIRING_SWAP = new Call("expiring_compare_and_swap", "npnpnpnnpp");
+    static final Call EXPIRY = new Call("expiry", "npnp");
+    static final Call SET_EXPIRY = new Call("set_expiry", "npnnp");
+    static final Call REMOVE_EXPIRED = new Call("remove_expired", "nnppp");
     static final Call GET_MANY = new Call("get_many", "npnpp");
     static final Call PUT_MANY = new Call("put_many", "nppnp");
     static final Call REMOVE_MANY = new Call("remove_many", "npnp");

@@ -225,6 +225,28 @@ public final class Pool implements AutoCloseable {
      * @return the tree
      */
     public <K, V> Tree<K, V> createTree(String name, Kind<K> keys, Kind<V> values, String design, Map<String, Long> options) {
+        return createTree(name, keys, values, design, options, Duration.ZERO);
+    }
+
+    /**
+     * Creates a tree whose values expire: see {@link Kind#expiring}.
+     *
+     * @param name its name, which no tree has
+     * @param keys the kind of its keys
+     * @param values the kind of its values
+     * @param design {@code sstree}, {@code nbtree}, {@code cclbtree}, {@code lodgetree} or {@code wotree}
+     * @param options options of the design, by name
+     * @param expireAfter how long a value lives if its write names no expiry, in whole milliseconds; with zero it does not
+     *     expire
+     * @param <K> the type of its keys
+     * @param <V> the type of its values
+     * @return the tree
+     */
+    public <K, V> Tree<K, V> createTree(String name, Kind<K> keys, Kind<V> values, String design, Map<String, Long> options,
+        Duration expireAfter) {
+        if (expireAfter.isNegative()) {
+            throw BristleconeException.usage("a negative time after which values expire");
+        }
         Scratch scratch = Scratch.begin();
         MemorySegment[] names = {scratch.putName(name), scratch.putName(keys.name()), scratch.putName(values.name())};
         MemorySegment designName = scratch.putName(design);
@@ -235,11 +257,12 @@ public final class Pool implements AutoCloseable {
             given.set(ValueLayout.ADDRESS, 16L * at, optionNames.get(at));
             given.set(ValueLayout.JAVA_LONG, 16L * at + 8, numbers.get(at));
         }
-        MemorySegment how = scratch.zeros(32);
-        how.set(ValueLayout.JAVA_LONG, 0, 32);
+        MemorySegment how = scratch.zeros(40);
+        how.set(ValueLayout.JAVA_LONG, 0, 40);
         how.set(ValueLayout.ADDRESS, 8, designName);
         how.set(ValueLayout.ADDRESS, 16, given);
         how.set(ValueLayout.JAVA_LONG, 24, numbers.size());
+        how.set(ValueLayout.JAVA_LONG, 32, Expiry.wholeMillis(expireAfter));
         return new Tree<>(this, name, keys, values, scratch,
             to -> Native.TREE_CREATE.on(number(), names[0], names[1], names[2], how, to));
     }

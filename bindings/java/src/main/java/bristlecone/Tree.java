@@ -41,7 +41,7 @@ public final class Tree<K, V> implements AutoCloseable {
     public record Stats(String design, long items, long leaves, long poolBytes, long memoryBytes) {
     }
 
-    private static final long INFO_BYTES = 248;
+    private static final long INFO_BYTES = 256;
     private static final int VALUE_BYTES = 512;
 
     private final Pool pool;
@@ -52,11 +52,20 @@ public final class Tree<K, V> implements AutoCloseable {
     private final boolean isWords;
 
     Tree(Pool pool, String name, Kind<K> keys, Kind<V> values, Scratch scratch, Pool.Opening opening) {
+        this(pool, name, keys, values, keys.equals(Kind.U64) && values.equals(Kind.U64), scratch, opening);
+    }
+
+    /** Opens a handle that shows only values that have not expired. */
+    static <K, V> Tree<K, V> live(Tree<K, ?> of, Kind<V> values) {
+        return new Tree<>(of.pool, of.name, of.keys, values, false, Scratch.begin(), to -> Native.TREE_EXPIRING.on(of.number(), to));
+    }
+
+    private Tree(Pool pool, String name, Kind<K> keys, Kind<V> values, boolean isWords, Scratch scratch, Pool.Opening opening) {
         this.pool = pool;
         this.name = name;
         this.keys = keys;
         this.values = values;
-        isWords = keys.equals(Kind.U64) && values.equals(Kind.U64);
+        this.isWords = isWords;
         handle = pool.open(scratch, Native.TREE_CLOSE, this, opening);
     }
 
@@ -272,7 +281,7 @@ public final class Tree<K, V> implements AutoCloseable {
     }
 
     /** Returns the value that a write has shown. */
-    private V shown(Native.Shown shown, int status, int outcome) {
+    V shown(Native.Shown shown, int status, int outcome) {
         if (status != outcome) {
             check(status);
         }
@@ -437,11 +446,21 @@ public final class Tree<K, V> implements AutoCloseable {
      * @return the size
      */
     public Stats stats() {
+        MemorySegment to = info();
+        return new Stats(to.asSlice(136, 64).getString(0), to.get(ValueLayout.JAVA_LONG, 216), to.get(ValueLayout.JAVA_LONG, 224),
+            to.get(ValueLayout.JAVA_LONG, 232), to.get(ValueLayout.JAVA_LONG, 240));
+    }
+
+    private MemorySegment info() {
         MemorySegment to = Scratch.begin().zeros(INFO_BYTES);
         to.set(ValueLayout.JAVA_LONG, 0, INFO_BYTES);
         check(Native.TREE_INFO.on(number(), to));
-        return new Stats(to.asSlice(136, 64).getString(0), to.get(ValueLayout.JAVA_LONG, 216), to.get(ValueLayout.JAVA_LONG, 224),
-            to.get(ValueLayout.JAVA_LONG, 232), to.get(ValueLayout.JAVA_LONG, 240));
+        return to;
+    }
+
+    /** Returns how many milliseconds a value lives if its write names no expiry, or 0. */
+    long expireAfterMillis() {
+        return info().get(ValueLayout.JAVA_LONG, 248);
     }
 
     /**

@@ -13,6 +13,7 @@ import java.io.IOException;
 import java.math.BigInteger;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HexFormat;
@@ -122,6 +123,10 @@ class ConformanceTest {
         if (kind.startsWith("Option<")) {
             return value.isJsonNull() ? Optional.empty() : Optional.of(parse(kind.substring(7, kind.length() - 1), value.getAsJsonArray().get(0)));
         }
+        if (kind.startsWith("Expiring<")) {
+            JsonArray pair = value.getAsJsonArray();
+            return List.of(parse("u64", pair.get(0)), parse(kind.substring(9, kind.length() - 1), pair.get(1)));
+        }
         if (kind.startsWith("(") && !kind.equals("()")) {
             List<Object> elements = new ArrayList<>();
             List<String> kinds = elementsOf(kind);
@@ -176,6 +181,7 @@ class ConformanceTest {
         private final Temporary temporary;
         private final String design;
         private final Map<String, Tree<Object, Object>> trees = new HashMap<>();
+        private final Map<String, ExpiringTree<Object, Object>> expiring = new HashMap<>();
         private final Map<String, Transaction> transactions = new HashMap<>();
         private final Map<String, Snapshot> snapshots = new HashMap<>();
         private Pool pool;
@@ -215,7 +221,7 @@ class ConformanceTest {
                 case "rollback" -> transactions.get(step.name("of")).close();
                 case "snapshot" -> snapshots.put(step.name("as"), pool.snapshot());
                 case "release" -> snapshots.get(step.name("of")).close();
-                case "create", "open", "close", "drop", "rename", "clear", "close_pool", "reopen", "check" -> manage(step, step.text("on", ""));
+                case "create", "open", "expiring", "close", "drop", "rename", "clear", "close_pool", "reopen", "check" -> manage(step, step.text("on", ""));
                 case "changes" -> {
                     return new Outcome("ok", commits());
                 }
@@ -224,7 +230,8 @@ class ConformanceTest {
                     return new Outcome("ok", names.toString());
                 }
                 default -> {
-                    return onTree(step, tree(step));
+                    ExpiringTree<Object, Object> live = expiring.get(step.name("on"));
+                    return live == null ? onTree(step, tree(step)) : ExpiringSteps.run(step, live);
                 }
             }
             return Outcome.DONE;
@@ -233,7 +240,13 @@ class ConformanceTest {
         private void manage(Step step, String name) {
             switch (step.name("do")) {
                 case "create" -> trees.put(name, pool.createTree(name, kind(step.name("key_kind")), kind(step.name("value_kind")),
-                    step.text("design", design), Map.of()));
+                    step.text("design", design), Map.of(), Duration.ofMillis(Long.parseLong(step.text("expire_after", "0")))));
+                case "expiring" -> {
+                    String inner = trees.get(name).valueKind().name().replaceFirst("^Expiring<(.*)>$", "$1");
+                    ExpiringTree<Object, Object> live = new ExpiringTree<>(trees.get(name), kind(inner));
+                    expiring.put(step.name("as"), live);
+                    trees.put(step.name("as"), live.live());
+                }
                 case "open" -> trees.put(name, open(step, name));
                 case "close" -> trees.get(name).close();
                 case "drop" -> pool.dropTree(name);
@@ -247,6 +260,7 @@ class ConformanceTest {
                 default -> {
                     pool.close();
                     trees.clear();
+                    expiring.clear();
                     pool = Pool.open(temporary.path(), step.is("read_only") ? new Options().readOnly() : new Options());
                 }
             }
@@ -337,7 +351,7 @@ class ConformanceTest {
             return Outcome.DONE;
         }
 
-        private static Outcome scan(Step step, Tree<Object, Object> tree, Scan<Object, Object> all) {
+        static Outcome scan(Step step, Tree<Object, Object> tree, Scan<Object, Object> all) {
             List<Item> items = within(step, tree, all).stream().map(it -> new Item(it.getKey(), it.getValue())).toList();
             return new Outcome("ok", items);
         }
@@ -438,6 +452,7 @@ class ConformanceTest {
                 case List<?> list -> wanted != null && equal(list, wanted.getAsJsonArray(), tree);
                 case Commits(List<Changes.Commit> commits) -> equal(step, commits, wanted.getAsJsonArray());
                 case Long number -> number == wanted.getAsLong();
+                case JsonArray form -> form.toString().equals(wanted.toString());
                 case Boolean it -> it == wanted.getAsBoolean();
                 default -> gives.equals(all(wanted.getAsJsonArray()).stream().map(it -> all(it.getAsJsonArray()).stream().map(JsonElement::getAsString)
                     .toList().toString()).toList().toString());
