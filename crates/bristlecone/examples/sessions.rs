@@ -23,6 +23,11 @@ const SWEEP: u64 = 2;
 struct Sessions(ExpiringTree<&'static str, &'static str>);
 
 impl Sessions {
+    /// Creates the sessions. The tree stores how long they live.
+    fn create(pool: &Pool) -> Result<()> {
+        pool.tree_options("sessions").expire_after(IDLE).create::<&str, Expiring<&str>>().map(drop)
+    }
+
     /// Opens the sessions. A program uses the clock of the system: this one sets its own, in seconds.
     fn open(pool: &Pool, clock: &Arc<AtomicU64>) -> Result<Self> {
         let clock = Arc::clone(clock);
@@ -32,7 +37,7 @@ impl Sessions {
 
     /// Creates a session; returns whether the token was free. The token of an expired session is.
     fn begin(&self, token: &str, user: &str) -> Result<bool> {
-        match self.0.try_insert(token, user, self.0.after(IDLE)) {
+        match self.0.try_insert(token, user, None) {
             Ok(()) => Ok(true),
             Err(TryInsertError::Present(_)) => Ok(false),
             Err(error) => Err(error.into()),
@@ -41,7 +46,7 @@ impl Sessions {
 
     /// Returns the user of a session, and prolongs it.
     fn request(&self, token: &str) -> Result<Option<String>> {
-        self.0.set_expiry(token, self.0.after(IDLE))?;
+        self.0.set_expiry(token, None)?;
         self.0.get(token)
     }
 
@@ -63,6 +68,7 @@ pub fn main() -> Result<()> {
     let path = PathBuf::from(format!("/dev/shm/bristlecone-sessions-{}.pool", std::process::id()));
     let clock = Arc::new(AtomicU64::new(1000));
     let pool = Pool::options().max_bytes(64 << 20).create_new(true).open(&path)?;
+    Sessions::create(&pool)?;
     let sessions = Sessions::open(&pool, &clock)?;
     for (token, user) in [("token 1", "ada"), ("token 2", "grace"), ("token 3", "edsger")] {
         assert!(sessions.begin(token, user)?);

@@ -13,6 +13,27 @@ use crate::{Durability, Pool};
 /// Nothing is written before [`commit`](Self::commit): until then the batch is a list in DRAM, and dropping it
 /// discards it. `commit` reports invalid changes (a key that is too long, a tree of another pool), so that the
 /// calls before it can be chained.
+///
+/// # Ranges
+///
+/// A batch names its keys: it locks and records each of them. [`Tree::remove_range`](crate::Tree::remove_range) locks the
+/// whole tree and records only the first and the last key, so it is a commit of its own. To remove a range together with
+/// other changes, remove its keys in a transaction, which is tried again if another thread has written to the range:
+///
+/// ```
+/// # let pool = bristlecone::Pool::temporary()?;
+/// let (log, totals) = (pool.tree::<u64, u64>("log")?, pool.tree::<&str, u64>("totals")?);
+/// log.upsert_many(&[(1, 10), (2, 20), (3, 30)])?;
+/// pool.transaction(|tx| {
+///     let old = tx.range(&log, ..3).collect::<Result<Vec<_>, _>>()?;
+///     for (key, _) in &old {
+///         tx.remove(&log, *key)?;
+///     }
+///     tx.insert(&totals, "removed", old.len() as u64)
+/// })?;
+/// assert_eq!((log.len()?, totals.get("removed")?), (1, Some(2)));
+/// # Ok::<(), bristlecone::Error>(())
+/// ```
 pub struct Batch {
     pool: Pool,
     changes: Changes,

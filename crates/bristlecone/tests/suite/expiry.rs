@@ -17,22 +17,22 @@ use bristlecone::{
 
 /// A clock that a test sets, in milliseconds.
 #[derive(Clone)]
-struct TestClock(Arc<AtomicU64>);
+pub struct TestClock(Arc<AtomicU64>);
 
 impl TestClock {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self(Arc::new(AtomicU64::new(1000)))
     }
 
-    fn millis(&self) -> u64 {
+    pub fn millis(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    fn advance(&self, millis: u64) {
+    pub fn advance(&self, millis: u64) {
         self.0.fetch_add(millis, Relaxed);
     }
 
-    fn on<K: Key, V: Value>(&self, tree: ExpiringTree<K, V>) -> ExpiringTree<K, V> {
+    pub fn on<K: Key, V: Value>(&self, tree: ExpiringTree<K, V>) -> ExpiringTree<K, V> {
         let millis = Arc::clone(&self.0);
         tree.with_clock(move || UNIX_EPOCH + Duration::from_millis(millis.load(Relaxed)))
     }

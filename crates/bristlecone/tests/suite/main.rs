@@ -23,6 +23,7 @@ mod directory;
 mod dynamic;
 mod encoded;
 mod examples;
+mod expire_after;
 mod expiry;
 mod external_design;
 mod failing_calls;
