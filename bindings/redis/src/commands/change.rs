@@ -30,7 +30,7 @@ fn set_keeping_time(
 }
 
 /// Returns which of the fields are there.
-fn present(call: &Call<'_>, target: &Target<'_>, fields: &[&[u8]]) -> Result<Vec<bool>, Refusal> {
+pub(super) fn present(call: &Call<'_>, target: &Target<'_>, fields: &[&[u8]]) -> Result<Vec<bool>, Refusal> {
     let absent = || Ok(vec![false; fields.len()]);
     Ok(target.map.map_or_else(absent, |map| call.store.has(map, fields, target.now))?)
 }

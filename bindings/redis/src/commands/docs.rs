@@ -68,9 +68,9 @@ fn key_specs(command: &Command) -> Vec<raw::RedisModuleCommandKeySpec> {
         _ if first == 0 => &[],
         b"om.rangestore" => &[(OW | UPDATE, 1, 0), (RO | ACCESS, 2, 0)],
         b"om.merge" => &[(RW | INSERT, 1, 0), (RO | ACCESS, 2, -1)],
-        b"om.set" | b"om.expire" | b"om.pexpire" | b"om.expireat" | b"om.pexpireat" | b"om.persist" => {
-            &[(RW | UPDATE, 1, 0)]
-        }
+        b"om.set" | b"om.expire" | b"om.pexpire" | b"om.expireat" | b"om.pexpireat" | b"om.persist"
+        | b"om.setex" => &[(RW | UPDATE, 1, 0)],
+        b"om.getex" => &[(RW | ACCESS | UPDATE, 1, 0)],
         b"om.incrby" | b"om.incrbyfloat" | b"om.cas" | b"om.repair" => &[(RW | ACCESS | UPDATE, 1, 0)],
         b"om.del" | b"om.delrange" => &[(RW | DELETE, 1, 0)],
         b"om.popmin" | b"om.popmax" | b"om.getdel" => &[(RW | ACCESS | DELETE, 1, 0)],

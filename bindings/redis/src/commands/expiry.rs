@@ -16,11 +16,11 @@ const ENDLESS: i64 = -1;
 
 /// What a time is counted in, and from.
 #[derive(Clone, Copy)]
-struct Unit {
-    millis: i64,
-    is_since_1970: bool,
+pub(super) struct Unit {
+    pub millis: i64,
+    pub is_since_1970: bool,
     /// The command of hashes that has it.
-    name: &'static str,
+    pub name: &'static str,
 }
 
 /// `OM.EXPIRE key seconds [NX|XX|GT|LT] FIELDS n field [field …]`: for each field 1 if it gets the time, 0 if the condition does not
@@ -73,7 +73,7 @@ impl Condition {
 }
 
 /// Returns the time that an argument is, in milliseconds since 1970.
-fn time(argument: &[u8], unit: Unit, now: u64) -> Result<u64, Refusal> {
+pub(super) fn time(argument: &[u8], unit: Unit, now: u64) -> Result<u64, Refusal> {
     let count = integer(argument)?;
     if count < 0 {
         return refuse("invalid expire time, must be >= 0");
@@ -87,7 +87,7 @@ fn time(argument: &[u8], unit: Unit, now: u64) -> Result<u64, Refusal> {
 }
 
 /// Returns the fields that arguments are: `FIELDS n field …`.
-fn fields<'a>(arguments: &[&'a [u8]], wrong_number: &str) -> Result<Vec<&'a [u8]>, Refusal> {
+pub(super) fn fields<'a>(arguments: &[&'a [u8]], wrong_number: &str) -> Result<Vec<&'a [u8]>, Refusal> {
     let [word, rest @ ..] = arguments else { return Err(Refusal::Arity) };
     if !is(word, "FIELDS") {
         return refuse("Mandatory argument FIELDS is missing or not at the right position");
@@ -160,7 +160,13 @@ fn set(call: &Call<'_>, unit: Unit) -> Done {
 }
 
 /// Gives fields a time, or removes them because it has passed.
-fn change(call: &Call<'_>, target: &Target<'_>, fields: &[&[u8]], time: u64, is_past: bool) -> Done {
+pub(super) fn change(
+    call: &Call<'_>,
+    target: &Target<'_>,
+    fields: &[&[u8]],
+    time: u64,
+    is_past: bool,
+) -> Done {
     if fields.is_empty() {
         return Ok(());
     }
@@ -191,20 +197,27 @@ pub fn persist(call: &Call<'_>) -> Done {
             Some(_) => ENDLESS,
         });
     }
-    if !changed.is_empty() {
-        let times: Vec<Time<'_>> = changed.iter().map(|field| (*field, NO_TIME)).collect();
-        target.change(call.store, &[], &times, 0)?;
-        let count = changed.len().to_string();
-        let words = [&[b"FIELDS".as_slice(), count.as_bytes()], changed.as_slice()].concat();
-        call.changed(c"OM.PERSIST", &words, c"om.persist");
-    }
+    make_endless(call, &target, &changed)?;
     call.reply.array(replies.len());
     replies.into_iter().for_each(|reply| call.reply.number(reply));
     Ok(())
 }
 
+/// Takes the times of fields that have one.
+pub(super) fn make_endless(call: &Call<'_>, target: &Target<'_>, fields: &[&[u8]]) -> Done {
+    if fields.is_empty() {
+        return Ok(());
+    }
+    let times: Vec<Time<'_>> = fields.iter().map(|field| (*field, NO_TIME)).collect();
+    target.change(call.store, &[], &times, 0)?;
+    let count = fields.len().to_string();
+    let words = [&[b"FIELDS".as_slice(), count.as_bytes()], fields].concat();
+    call.changed(c"OM.PERSIST", &words, c"om.persist");
+    Ok(())
+}
+
 /// What commands that read times say of a wrong number of fields.
-const NUMBER: &str = "Number of fields must be a positive integer";
+pub(super) const NUMBER: &str = "Number of fields must be a positive integer";
 
 /// `OM.TTL key FIELDS n field [field …]`: for each field how many seconds it still lives, -1 if it does not expire, -2 if it is not
 /// there.

@@ -6,6 +6,7 @@ mod change;
 mod docs;
 pub mod expired;
 mod expiry;
+mod expiry_values;
 mod found;
 mod glob;
 pub mod long;
@@ -15,6 +16,7 @@ mod report;
 mod several;
 mod span;
 mod syntax;
+mod target;
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int};
@@ -28,6 +30,10 @@ use crate::map::{Large, Map, Owned};
 use crate::server::{Ctx, Holds, Key, RawString, Reply, bytes, call, raw, warn};
 use crate::store::{Change, ID_BYTES, Job, NO_TIME, Store, Time, is_damage};
 use crate::{events, kind, latency, state};
+
+pub use self::target::Target;
+pub use self::target::each_expiry;
+use self::target::hold;
 
 /// Fields of a command that replicas get in place of one that a client sent.
 const FIELDS: usize = 128;
@@ -327,113 +333,6 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The key that a command changes.
-pub struct Target<'a> {
-    key: Key,
-    /// Its map, if it is there.
-    pub map: Option<Map<'a>>,
-    db: i32,
-    name: &'a [u8],
-    /// Fields with earlier times have expired: see [`Call::now_of`].
-    pub now: u64,
-}
-
-impl Target<'_> {
-    /// Changes fields, which lose their times, and writes times, all of it atomically. Creates the map if it does not exist. `more`:
-    /// how many fields a large map has more then. Returns how many fields there are more.
-    pub fn change(
-        &self,
-        store: &Store,
-        changes: &[Change<'_>],
-        times: &[Time<'_>],
-        more: i64,
-    ) -> Result<i64, Refusal> {
-        match self.map {
-            None | Some(Map::Placeholder) => {
-                hold(&self.key, store, store.create(self.db, self.name, changes, times)?)?;
-                Ok(changes.len() as i64)
-            }
-            Some(Map::Large(large)) => {
-                let over = self.over_among(store, large, changes)?;
-                store.apply(large, changes, times)?;
-                large.grow(more - over);
-                Ok(more)
-            }
-            Some(Map::Small(small)) => {
-                let (more, large) = store.change_small(small, changes, times)?;
-                if let Some(large) = large {
-                    self.key.replace(kind::of_maps(), Owned::Large(Box::new(large)));
-                }
-                Ok(more)
-            }
-        }
-    }
-
-    /// Returns how many of the fields that are written have expired: they are new, and are stored already.
-    fn over_among(&self, store: &Store, large: &Large, changes: &[Change<'_>]) -> Result<i64, Refusal> {
-        let mut over = 0;
-        if self.now != NO_TIME {
-            for (field, _) in changes.iter().filter(|(_, value)| value.is_some()) {
-                over += i64::from(store.time_of(large, field)?.is_some_and(|time| time <= self.now));
-            }
-        }
-        Ok(over)
-    }
-
-    /// Writes a field of the map. Returns whether it is new.
-    pub fn put(&self, store: &Store, map: Map<'_>, field: &[u8], value: &[u8]) -> Result<bool, Refusal> {
-        let Map::Large(large) = map else {
-            return self.change(store, &[(field, Some(value))], &[], 0).map(|more| more > 0);
-        };
-        let was_over = self.over_among(store, large, &[(field, Some(value))])? > 0;
-        let new = store.put(large, field, value)?;
-        large.grow(i64::from(new));
-        Ok(new || was_over)
-    }
-
-    /// Writes fields atomically, of which `new` are new, with times of some, and creates the map if it does not exist.
-    pub fn set(&self, store: &Store, fields: &BTreeMap<&[u8], &[u8]>, times: &[Time<'_>], new: u64) -> Done {
-        let changes: Vec<_> = fields.iter().map(|(field, value)| (*field, Some(*value))).collect();
-        self.change(store, &changes, times, new as i64).map(drop)
-    }
-
-    /// Removes fields in one step, all of which are there.
-    pub fn remove(&self, store: &Store, fields: &[&[u8]]) -> Done {
-        let changes: Vec<_> = fields.iter().map(|field| (*field, None)).collect();
-        self.change(store, &changes, &[], -(changes.len() as i64)).map(drop)
-    }
-
-    /// Removes fields in one step, between which the map has no other.
-    pub fn remove_row(&self, store: &Store, fields: &[&[u8]]) -> Done {
-        let Some(Map::Large(large)) = self.map else { return self.remove(store, fields) };
-        store.take_row(large, fields)?;
-        large.grow(-(fields.len() as i64));
-        Ok(())
-    }
-}
-
-/// Calls `give` with the arguments of `OM.PEXPIREAT` behind the key, for all times.
-pub fn each_expiry(times: &[Time<'_>], mut give: impl FnMut(&[&[u8]])) {
-    for times in times.chunk_by(|(_, one), (_, other)| one == other).flat_map(|alike| alike.chunks(FIELDS)) {
-        let (time, count) = (times[0].1.to_string(), times.len().to_string());
-        let fields = times.iter().map(|(field, _)| *field);
-        let words: Vec<&[u8]> =
-            [time.as_bytes(), b"FIELDS", count.as_bytes()].into_iter().chain(fields).collect();
-        give(&words);
-    }
-}
-
-/// Makes a key hold a map.
-fn hold(key: &Key, store: &Store, map: Owned) -> Done {
-    let value = map.into_raw();
-    if key.set(kind::of_maps(), value) {
-        return Ok(());
-    }
-    // SAFETY: the server refused it, so that nothing else has it.
-    store.detach(&unsafe { Owned::take(value) });
-    refuse("the server refused the key")
-}
-
 /// Replies why a command is refused.
 fn reply_refusal(reply: Reply, refusal: Refusal) {
     match refusal {
@@ -548,6 +447,8 @@ commands! {
     c"om.info" c"readonly" 2 false ONE, report::info, "key", c"Returns what is known of a map.", c"O(log n)";
     c"om.check" c"readonly admin" 1 false NONE, report::check, "", c"Verifies the trees of the pool.", c"O(n) for all fields of all maps";
     c"om.repair" c"write admin deny-oom" 2 false ONE, report::repair, "key", c"Replaces a damaged map by what can be read of it.", c"O(n log n)";
+    c"om.getex" c"write fast" 5 true ONE, expiry_values::getex, "key [EX seconds|PX milliseconds|EXAT unix-time-seconds|PXAT unix-time-milliseconds|PERSIST] (FIELDS numfields field...)", c"Returns the values of fields, and sets when they expire.", c"O(k log n) for k fields";
+    c"om.setex" c"write deny-oom fast" 6 true ONE, expiry_values::setex, "key [FNX|FXX] [EX seconds|PX milliseconds|EXAT unix-time-seconds|PXAT unix-time-milliseconds|KEEPTTL] (FIELDS numfields (field value)...)", c"Writes fields and sets when they expire, all in one step.", c"O(k log n) for k fields";
 }
 
 /// The positions of commands that matter while a file is read.
@@ -561,9 +462,8 @@ pub fn register(ctx: Ctx) -> bool {
     macro_rules! entries {
         ($($at:literal)*) => { [$(entry::<$at> as unsafe extern "C" fn(Ctx, *mut RawString, c_int) -> c_int),*] };
     }
-    let entries =
-        entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33);
-    const { assert!(COMMANDS.len() == 34) };
+    let entries = entries!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35);
+    const { assert!(COMMANDS.len() == 36) };
     COMMANDS.iter().zip(entries).all(|(command, entry)| {
         let (first, last) = command.keys;
         let step = c_int::from(first != 0);

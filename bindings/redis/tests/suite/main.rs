@@ -8,6 +8,7 @@ mod crashes;
 mod field_expiry;
 mod files;
 mod forks;
+mod getex;
 mod keyspace;
 mod long_changes;
 mod long_ranges;
