@@ -37,9 +37,9 @@
  *     "Expiring<V>" (values only)                   a uint64_t, followed by V's
  *
  * Within these, strings and bytes are preceded by their length, a uint64_t. The time of "Expiring<V>" is in milliseconds
- * since 1970, and 0 for a value that does not expire. Calls show expired values, too, until they are removed. Numbers
- * order by value, floats in total order, strings bytewise, tuples by the first element that differs. Keys have up to
- * 16 KiB, values up to 128 KiB.
+ * since 1970, and 0 for a value that does not expire. Calls show expired values, too, until they are removed;
+ * bristlecone_tree_expiring opens a handle that shows "V"s which have not expired. Numbers order by value, floats in
+ * total order, strings bytewise, tuples by the first element that differs. Keys have up to 16 KiB, values up to 128 KiB.
  *
  * Several keys. A write of one key is atomic; several writes are not. A batch applies changes of several keys, in any
  * trees of a pool, atomically. A transaction also fails if data that it read has changed. A snapshot reads all trees as
@@ -56,12 +56,12 @@
 
 /* Initializers for structs. The first member identifies the version that a program was compiled with. */
 #define BRISTLECONE_OPEN_OPTIONS_INIT { sizeof(bristlecone_open_options), 0, 0, 0, 0, 0, 0, 0, 0 }
-#define BRISTLECONE_TREE_OPTIONS_INIT { sizeof(bristlecone_tree_options), 0, 0, 0 }
+#define BRISTLECONE_TREE_OPTIONS_INIT { sizeof(bristlecone_tree_options), 0, 0, 0, 0 }
 #define BRISTLECONE_RANGE_INIT { sizeof(bristlecone_range), 0, 0, 0, 0, 0 }
 #define BRISTLECONE_POOL_INFO_INIT { sizeof(bristlecone_pool_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { 0 }, 0 }
 #define BRISTLECONE_JOURNAL_STATUS_INIT { sizeof(bristlecone_journal_status), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 #define BRISTLECONE_CHANGE_INIT { sizeof(bristlecone_change), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
-#define BRISTLECONE_TREE_INFO_INIT { sizeof(bristlecone_tree_info), { 0 }, { 0 }, { 0 }, 0, 0, 0, 0, 0, 0 }
+#define BRISTLECONE_TREE_INFO_INIT { sizeof(bristlecone_tree_info), { 0 }, { 0 }, { 0 }, 0, 0, 0, 0, 0, 0, 0 }
 
 /* The size of a key or value of a kind without a fixed one. */
 #define BRISTLECONE_ANY_SIZE SIZE_MAX
@@ -111,6 +111,16 @@
  * The durable end of the journal.
  */
 #define BRISTLECONE_DURABLE_END UINT64_MAX
+
+/**
+ * A value that does not expire.
+ */
+#define BRISTLECONE_NEVER_EXPIRES 0
+
+/**
+ * The expiry of the tree: `expire_after_ms` from now on, or never.
+ */
+#define BRISTLECONE_DEFAULT_EXPIRY UINT64_MAX
 
 /**
  * The default: `BRISTLECONE_DURABILITY_COMMIT`.
@@ -480,6 +490,12 @@ typedef struct bristlecone_cursor {
 typedef void (*bristlecone_show_cursor)(void *context, const struct bristlecone_cursor *cursor);
 
 /**
+ * Callback that receives a value, which is valid during the call. It may use the library, but must not close the
+ * handle that the call is on. It must return: neither `longjmp` nor a C++ exception may leave it. May be null.
+ */
+typedef void (*bristlecone_show)(void *context, const void *value, size_t value_bytes);
+
+/**
  * The keys of an iterator: those from `from` up to, but without, `to`. A null bound is unbounded; an empty key as a
  * bound has a pointer that is not null, and no length. Begin with `BRISTLECONE_RANGE_INIT`.
  */
@@ -726,12 +742,6 @@ typedef void (*bristlecone_show_tree)(void *context,
                                       const char *design);
 
 /**
- * Callback that receives a value, which is valid during the call. It may use the library, but must not close the
- * handle that the call is on. It must return: neither `longjmp` nor a C++ exception may leave it. May be null.
- */
-typedef void (*bristlecone_show)(void *context, const void *value, size_t value_bytes);
-
-/**
  * A function that writes. Returns `BRISTLECONE_OK`, or any other number to end the call with it.
  */
 typedef int (*bristlecone_run)(void *context);
@@ -785,6 +795,10 @@ typedef struct bristlecone_tree_options {
      * Number of options.
      */
     size_t option_count;
+    /**
+     * Milliseconds that a value of a kind "Expiring<V>" lives if its write names no expiry; 0: it does not expire.
+     */
+    uint64_t expire_after_ms;
 } bristlecone_tree_options;
 
 /**
@@ -831,6 +845,10 @@ typedef struct bristlecone_tree_info {
      * Bytes of DRAM.
      */
     uint64_t dram_bytes;
+    /**
+     * Milliseconds that a value lives if its write names no expiry; 0: it does not expire.
+     */
+    uint64_t expire_after_ms;
 } bristlecone_tree_info;
 
 #ifdef __cplusplus
@@ -979,6 +997,122 @@ int bristlecone_pool_drop_cursor(const struct bristlecone_pool *pool,
 int bristlecone_pool_cursors(const struct bristlecone_pool *pool,
                              bristlecone_show_cursor show,
                              void *context);
+
+/**
+ * Opens another handle to a tree with values of a kind "Expiring<V>". It takes and shows "V"s, and for its calls an
+ * entry whose time has come is absent: lookups, writes of one key and iterators. Close it like every handle to a tree.
+ *
+ * A write has the expiry of the tree, `expire_after_ms`; `bristlecone_expiring_put` and the like name another one.
+ * `bristlecone_tree_len` counts expired entries, too, until they are removed. Calls of many keys, removals of ranges,
+ * batches, transactions and snapshots need the tree itself, whose values have their times, and return
+ * `BRISTLECONE_USAGE`.
+ *
+ * A tree of another kind returns `BRISTLECONE_USAGE`. After an error there is no handle, and `*expiring` is unchanged.
+ */
+int bristlecone_tree_expiring(const struct bristlecone_tree *tree,
+                              struct bristlecone_tree **expiring);
+
+/**
+ * Writes a key's value, which expires at a time in milliseconds since 1970, or never, or as the tree says:
+ * `BRISTLECONE_NEVER_EXPIRES`, `BRISTLECONE_DEFAULT_EXPIRY`. Otherwise like `bristlecone_put`.
+ *
+ * The handle must be one of `bristlecone_tree_expiring`, for this and the next calls.
+ */
+int bristlecone_expiring_put(const struct bristlecone_tree *tree,
+                             const void *key,
+                             size_t key_bytes,
+                             const void *value,
+                             size_t value_bytes,
+                             uint64_t expires_ms);
+
+/**
+ * Writes a key's value with its expiry, and passes the previous value to the callback, unless it has expired. Otherwise
+ * like `bristlecone_exchange`.
+ */
+int bristlecone_expiring_exchange(const struct bristlecone_tree *tree,
+                                  const void *key,
+                                  size_t key_bytes,
+                                  const void *value,
+                                  size_t value_bytes,
+                                  uint64_t expires_ms,
+                                  bristlecone_show show,
+                                  void *context);
+
+/**
+ * Inserts a key that is absent or has expired, with its expiry. Otherwise like `bristlecone_insert`.
+ */
+int bristlecone_expiring_insert(const struct bristlecone_tree *tree,
+                                const void *key,
+                                size_t key_bytes,
+                                const void *value,
+                                size_t value_bytes,
+                                uint64_t expires_ms,
+                                bristlecone_show show,
+                                void *context);
+
+/**
+ * Replaces the value of a key that exists and has not expired, and its expiry. Otherwise like `bristlecone_update`.
+ */
+int bristlecone_expiring_update(const struct bristlecone_tree *tree,
+                                const void *key,
+                                size_t key_bytes,
+                                const void *value,
+                                size_t value_bytes,
+                                uint64_t expires_ms,
+                                bristlecone_show show,
+                                void *context);
+
+/**
+ * Changes a key from `expected` to `wanted` with its expiry atomically. An expired value counts as absent, and the
+ * expiry that the key had does not count. Otherwise like `bristlecone_compare_and_swap`.
+ */
+int bristlecone_expiring_compare_and_swap(const struct bristlecone_tree *tree,
+                                          const void *key,
+                                          size_t key_bytes,
+                                          const void *expected,
+                                          size_t expected_bytes,
+                                          const void *wanted,
+                                          size_t wanted_bytes,
+                                          uint64_t expires_ms,
+                                          bristlecone_show show,
+                                          void *context);
+
+/**
+ * Writes when a key expires: milliseconds since 1970, or `BRISTLECONE_NEVER_EXPIRES`.
+ *
+ * Returns `BRISTLECONE_ABSENT` if the key does not exist. After an error `*expires_ms` is unchanged.
+ */
+int bristlecone_expiry(const struct bristlecone_tree *tree,
+                       const void *key,
+                       size_t key_bytes,
+                       uint64_t *expires_ms);
+
+/**
+ * Sets when a key expires, and keeps its value; `BRISTLECONE_NEVER_EXPIRES` makes it permanent, and
+ * `BRISTLECONE_DEFAULT_EXPIRY` renews it. `*previous_ms`, which may be null, is the previous expiry. Durable when it
+ * returns `BRISTLECONE_OK`.
+ *
+ * Returns `BRISTLECONE_ABSENT` if the key does not exist. After an error nothing has changed, except after
+ * `BRISTLECONE_DURABILITY_LOST`, where the outcome is unknown.
+ */
+int bristlecone_set_expiry(const struct bristlecone_tree *tree,
+                           const void *key,
+                           size_t key_bytes,
+                           uint64_t expires_ms,
+                           uint64_t *previous_ms);
+
+/**
+ * Reads up to `budget` entries of a tree and removes the expired ones among them. The next call on this handle continues
+ * behind them. `*examined` and `*removed` are their numbers, and `*complete` is 1 if the end of the tree was reached,
+ * where the next call begins again, or 0. Each pointer may be null.
+ *
+ * A renewed entry is never removed. After an error any of the expired entries are removed.
+ */
+int bristlecone_remove_expired(const struct bristlecone_tree *tree,
+                               uint64_t budget,
+                               uint64_t *examined,
+                               uint64_t *removed,
+                               int *complete);
 
 /**
  * Opens an iterator over the keys of a range; null means all keys. A reversed range is empty.

@@ -29,7 +29,9 @@ pub struct ExpiringTree {
 pub fn duration(given: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let seconds: f64 = match given.cast::<PyDelta>() {
         Ok(delta) => delta.call_method0(intern!(given.py(), "total_seconds"))?.extract()?,
-        Err(_) => given.extract().map_err(|_| PyTypeError::new_err("a duration is a timedelta, or a number of seconds"))?,
+        Err(_) => given
+            .extract()
+            .map_err(|_| PyTypeError::new_err("a duration is a timedelta, or a number of seconds"))?,
     };
     // A float has no more than the microseconds of a timedelta.
     let micros = (seconds * 1e6).round();
@@ -45,9 +47,11 @@ fn time(given: &Bound<'_, PyAny>) -> PyResult<Expiry> {
         return Ok(Expiry::NEVER);
     }
     let Ok(date) = given.cast::<PyDateTime>() else {
-        let wrong = |_| PyTypeError::new_err("a time is a datetime, a number of milliseconds since 1970, or None");
+        let wrong =
+            |_| PyTypeError::new_err("a time is a datetime, a number of milliseconds since 1970, or None");
         let millis: i128 = given.extract().map_err(wrong)?;
-        let millis = u64::try_from(millis.max(1)).map_err(|_| PyOverflowError::new_err("a time of 2^64 ms or more"))?;
+        let millis = u64::try_from(millis.max(1))
+            .map_err(|_| PyOverflowError::new_err("a time of 2^64 ms or more"))?;
         return Ok(Expiry::from_millis(millis));
     };
     let seconds: f64 = date.call_method0(intern!(given.py(), "timestamp"))?.extract()?;
@@ -85,7 +89,8 @@ fn no_key(key: &Bound<'_, PyAny>) -> PyErr {
 impl ExpiringTree {
     pub fn new(tree: Py<Tree>) -> PyResult<Self> {
         let Kind::Expiring(values) = &tree.get().slot.values else {
-            let told = format!("the values of the tree are of type {}, and do not expire", tree.get().slot.values);
+            let told =
+                format!("the values of the tree are of type {}, and do not expire", tree.get().slot.values);
             return Err(PyTypeError::new_err(told));
         };
         let values = (**values).clone();

@@ -14,11 +14,11 @@ use pyo3::types::{PyDict, PyIterator, PyList};
 use crate::changes::Changes;
 use crate::codec::Codec;
 use crate::error::raise;
+use crate::expiring::duration;
 use crate::handle::Tree;
 use crate::kind;
 use crate::moment::{Batch, Moment};
 use crate::open::{Asked, Given, Size};
-use crate::expiring::duration;
 use crate::slot::Shared;
 use crate::ticket::{Ticket, with_ticket};
 
