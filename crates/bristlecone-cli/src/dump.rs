@@ -170,7 +170,6 @@ mod tests {
             design: bristlecone::Design::SsTree,
             key_kind: "str".to_owned(),
             value_kind: "u64".to_owned(),
-            expire_after_ms: None,
             options: vec![("max_subnodes", 4)],
             expire_after_ms: Some(900_000),
         };
