@@ -164,6 +164,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Returns functions that read a key's word, verify its record, and read a value's word, verified unless the caller
     /// is `lenient`.
     #[inline(always)]
+    #[allow(clippy::type_complexity, reason = "two closures")]
     fn readers<'a, V: Codec>(
         &'a self,
         guards: &'a (K::Guard, V::Guard),
