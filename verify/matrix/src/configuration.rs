@@ -55,6 +55,9 @@ pub const CONFIGURATIONS: &[Configuration] = &[
     tiny(SsTree, "4", &[("subnode_bytes", 192), ("max_subnodes", 4), ("inner_bytes", 256)]),
     tiny(SsTree, "delegated", &[("subnode_bytes", 128), ("max_subnodes", 3), ("inner_bytes", 256), ("delegate_fingerprints", 1)]),
     tiny(SsTree, "unmoved", &[("subnode_bytes", 128), ("max_subnodes", 3), ("inner_bytes", 256), ("move_items", 0)]),
+    tiny(SsTree, "5", &[("subnode_bytes", 128), ("max_subnodes", 5), ("inner_bytes", 256)]),
+    configuration(SsTree, "5-wide", &[("subnode_bytes", 192), ("max_subnodes", 5)]),
+    configuration(SsTree, "5-delegated", &[("subnode_bytes", 192), ("max_subnodes", 5), ("delegate_fingerprints", 1)]),
     configuration(SsTree, "2-wide", &[("subnode_bytes", 128), ("max_subnodes", 2)]),
     configuration(SsTree, "4-small", &[("subnode_bytes", 128), ("max_subnodes", 4), ("inner_bytes", 256)]),
     configuration(SsTree, "unmoved-wide", &[("subnode_bytes", 192), ("max_subnodes", 3), ("move_items", 0)]),
@@ -207,7 +210,7 @@ mod tests {
     #[test]
     fn shapes_have_each_value_of_options_with_few() {
         let few: [(Design, &str, &[u64]); 8] = [
-            (SsTree, "max_subnodes", &[1, 2, 3, 4]),
+            (SsTree, "max_subnodes", &[1, 2, 3, 4, 5]),
             (SsTree, "subnode_bytes", &[128, 192]),
             (NbTree, "locking", &[1, 2]),
             (NbTree, "block_bytes", &[128, 256, 512]),

@@ -456,11 +456,16 @@ fn types_and_options_are_those_of_the_tree() {
     assert!(matches!(other.open::<u64, u64>(), Err(Error::Mismatch { .. })));
     assert!(matches!(pool.tree_options("t").create::<u64, u64>(), Err(Error::TreeExists { .. })));
     for (name, value) in
-        [("max_subnodes", 0), ("max_subnodes", 5), ("subnode_bytes", 512), ("inner_bytes", 100), ("fan", 1)]
+        [("max_subnodes", 0), ("max_subnodes", 6), ("subnode_bytes", 512), ("inner_bytes", 100), ("fan", 1)]
     {
         let options = pool.tree_options("u").design(Design::SsTree).option(name, value);
         assert!(matches!(options.create::<u64, u64>(), Err(Error::Invalid { .. })), "{name}");
     }
+    // More slots than bits of the word that commits.
+    let wide = pool.tree_options("u").design(Design::SsTree).option("max_subnodes", 5);
+    let error = wide.clone().option("subnode_bytes", 256).create::<u64, u64>().unwrap_err();
+    assert!(error.to_string().contains("max_subnodes=5 needs a subnode_bytes of 128 or 192"), "{error}");
+    drop(wide.option("subnode_bytes", 192).create::<u64, u64>().unwrap());
     // Two handles share one tree.
     let again = pool.tree::<u64, u64>("t").unwrap();
     again.insert(1, 2).unwrap();

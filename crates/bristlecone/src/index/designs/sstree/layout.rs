@@ -11,6 +11,7 @@
 //! ```
 
 use crate::index::parts::slot::SLOT_BYTES;
+use crate::index::parts::words::WORDS_MAX;
 use bristlecone_pm::{Group, LINE_BYTES, Persistent, SlotKind, Word};
 
 /// The slots of subnodes.
@@ -24,10 +25,10 @@ pub const END: u64 = u64::MAX;
 
 /// Number of words of a subnode's fingerprints.
 pub const FINGERPRINT_WORDS: usize = 2;
-/// Maximum number of subnodes of a leaf: their slots share one bitmap word.
-pub const SUBNODES_MAX: usize = 4;
-/// Maximum number of slots of a leaf.
-pub const LEAF_SLOTS_MAX: usize = SUBNODES_MAX * SUBNODE_SLOTS_MAX;
+/// Maximum number of subnodes of a leaf, if their slots fit its bitmap.
+pub const SUBNODES_MAX: usize = 5;
+/// Maximum number of slots of a leaf: they share one bitmap word with the slot of the staged item.
+pub const LEAF_SLOTS_MAX: usize = STAGE_SHIFT as usize;
 /// Maximum number of slots of a subnode.
 pub const SUBNODE_SLOTS_MAX: usize = 14;
 
@@ -65,8 +66,12 @@ const _: () = {
     // A slot never straddles two lines, and a header lies in one.
     assert!(LINE_BYTES.is_multiple_of(SLOT_BYTES) && HEADER_BYTES.is_multiple_of(SLOT_BYTES));
     assert!(HEADER_BYTES < LINE_BYTES);
-    assert!(LEAF_SLOTS_MAX <= STAGE_SHIFT as usize);
 };
+
+/// Returns the number of slots of a subnode.
+pub const fn slots_of(subnode_bytes: usize) -> usize {
+    (subnode_bytes - HEADER_BYTES) / SLOT_BYTES
+}
 
 /// The sizes fixed when a tree was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,15 +84,21 @@ pub struct Shape {
     pub subnodes_max: usize,
     /// Whether the fingerprints of all subnodes are in DRAM, not only those of the head.
     pub resident: bool,
+    /// Positions of a subnode among a leaf's items in a scan: lines of them, so that copies are aligned.
+    pub stride: usize,
     /// 2^16 / slots, rounded up: division by multiplication.
     reciprocal: usize,
 }
 
 impl Shape {
     pub fn new(subnode_bytes: usize, subnodes_max: usize, resident: bool) -> Self {
-        let slots = (subnode_bytes - HEADER_BYTES) / SLOT_BYTES;
+        let slots = slots_of(subnode_bytes);
         assert!(slots <= SUBNODE_SLOTS_MAX && (1..=SUBNODES_MAX).contains(&subnodes_max));
-        Self { subnode_bytes, slots, subnodes_max, resident, reciprocal: (1_usize << 16).div_ceil(slots) }
+        assert!(slots * subnodes_max <= LEAF_SLOTS_MAX);
+        let stride = slots.next_multiple_of(LINE_BYTES / SLOT_BYTES);
+        assert!(stride * subnodes_max <= WORDS_MAX);
+        let reciprocal = (1_usize << 16).div_ceil(slots);
+        Self { subnode_bytes, slots, subnodes_max, resident, stride, reciprocal }
     }
 
     /// Number of subnodes whose fingerprints are in DRAM.
@@ -166,7 +177,7 @@ mod tests {
     #[test]
     fn places_are_those_of_the_bits() {
         for bytes in [128, 192, 256] {
-            let shape = Shape::new(bytes, 4, false);
+            let shape = Shape::new(bytes, if bytes == 256 { 4 } else { 5 }, false);
             for bit in 0..64 {
                 assert_eq!(shape.place(bit), (bit / shape.slots, bit % shape.slots));
             }
@@ -185,8 +196,11 @@ mod tests {
 
     #[test]
     fn bits_of_subnodes_tile_the_bitmap() {
-        let shape = Shape::new(256, 4, true);
-        let all = (0..4).map(|at| shape.bits(at)).inspect(|bits| assert_eq!(bits.count_ones(), 14));
-        assert_eq!(all.fold(0, |sum, bits| sum | bits), (1 << 56) - 1);
+        for (bytes, subnodes, slots) in [(256, 4, 14), (192, 5, 10), (128, 5, 6)] {
+            let shape = Shape::new(bytes, subnodes, true);
+            let all = (0..subnodes).map(|at| shape.bits(at));
+            let all = all.inspect(|bits| assert_eq!(bits.count_ones() as usize, slots));
+            assert_eq!(all.fold(0, |sum, bits| sum | bits), (1 << (subnodes * slots)) - 1);
+        }
     }
 }

@@ -16,8 +16,12 @@ use crate::index::parts::{fingerprint, prefetch};
 /// Low bits of the head's offset that hold the number of subnodes; offsets of subnodes leave them
 /// free.
 const COUNT_MASK: u64 = 0x3f;
-/// Bytes before the fingerprints.
+/// Bytes of the header.
 const HEADER_BYTES: usize = 48;
+/// Subnodes whose offsets are in the header.
+const SUBNODES_HERE: usize = 4;
+/// Bytes behind the header for the offset of the fifth subnode, in trees whose leaves may have five.
+const FIFTH_BYTES: usize = 16;
 
 /// The header of a descriptor; fingerprints follow it in the arena, one byte for each bit of the
 /// bitmap. All fields but the lock change only under the lock. Readers do not lock and validate the
@@ -29,7 +33,7 @@ pub struct Header {
     /// Copy of the bitmap in the head subnode.
     bitmap: AtomicU64,
     /// Offsets of the subnodes; the head's has their number in its low bits.
-    subnodes: [AtomicU64; SUBNODES_MAX],
+    subnodes: [AtomicU64; SUBNODES_HERE],
 }
 
 // SAFETY: atomics only, for which zero is a value.
@@ -40,6 +44,8 @@ const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 /// The leaves of a tree.
 pub struct Leaves {
     arena: Arena<Header>,
+    /// Bytes before the fingerprints.
+    tags_at: usize,
     tag_words: usize,
     pub level: Level,
 }
@@ -54,23 +60,22 @@ pub struct Leaf<'a> {
 
 impl Leaves {
     pub fn new(shape: Shape, memory: &Memory) -> Result<Self> {
-        let tags = Self::tag_bytes(shape);
-        let arena = Arena::new(HEADER_BYTES + tags, memory)?;
-        Ok(Self { arena, tag_words: tags / 8, level: Level::detect() })
+        Ok(Self::within(shape, Arena::new(Self::bytes_of(shape), memory)?))
     }
 
     /// Takes over the leaves of a closed tree.
     pub fn resume(shape: Shape, manifest: &mut ManifestReader<'_>) -> Option<Self> {
-        let tags = Self::tag_bytes(shape);
-        let arena = Arena::resume(HEADER_BYTES + tags, manifest)?;
-        Some(Self { arena, tag_words: tags / 8, level: Level::detect() })
+        Some(Self::within(shape, Arena::resume(Self::bytes_of(shape), manifest)?))
     }
 
     /// Takes over the leaves of a killed process.
     pub fn recover(shape: Shape, manifest: &mut ManifestReader<'_>) -> Option<Self> {
-        let tags = Self::tag_bytes(shape);
-        let arena = Arena::recover(HEADER_BYTES + tags, manifest)?;
-        Some(Self { arena, tag_words: tags / 8, level: Level::detect() })
+        Some(Self::within(shape, Arena::recover(Self::bytes_of(shape), manifest)?))
+    }
+
+    fn within(shape: Shape, arena: Arena<Header>) -> Self {
+        let tag_words = Self::tag_bytes(shape) / 8;
+        Self { arena, tags_at: Self::tags_at(shape), tag_words, level: Level::detect() }
     }
 
     /// Returns the number of descriptors ever allocated.
@@ -88,6 +93,14 @@ impl Leaves {
         self.arena.save(manifest)
     }
 
+    fn bytes_of(shape: Shape) -> usize {
+        Self::tags_at(shape) + Self::tag_bytes(shape)
+    }
+
+    fn tags_at(shape: Shape) -> usize {
+        HEADER_BYTES + if shape.subnodes_max > SUBNODES_HERE { FIFTH_BYTES } else { 0 }
+    }
+
     fn tag_bytes(shape: Shape) -> usize {
         (shape.tagged_subnodes() * shape.slots).next_multiple_of(8 * fingerprint::GROUP)
     }
@@ -95,10 +108,10 @@ impl Leaves {
     #[inline(always)]
     pub fn get(&self, id: u32) -> Leaf<'_> {
         let header = self.arena.get(id);
-        // SAFETY: the arena keeps that many words behind each header, and any bytes are values of
+        // SAFETY: the arena keeps that many words there behind each header, and any bytes are values of
         // atomics.
         let tags = unsafe {
-            let start = std::ptr::from_ref(header).cast::<u8>().add(HEADER_BYTES);
+            let start = std::ptr::from_ref(header).cast::<u8>().add(self.tags_at);
             std::slice::from_raw_parts(start.cast(), self.tag_words)
         };
         Leaf { header, tags }
@@ -109,7 +122,7 @@ impl Leaves {
     pub fn prefetch(&self, id: u32) {
         let start = std::ptr::from_ref(self.arena.get(id)).cast::<u8>();
         prefetch(start);
-        prefetch(start.wrapping_add(HEADER_BYTES - 1));
+        prefetch(start.wrapping_add(self.tags_at - 1));
     }
 
     /// Prefetches a descriptor, fingerprints included.
@@ -117,7 +130,7 @@ impl Leaves {
     pub fn prefetch_whole(&self, id: u32) {
         self.prefetch(id);
         let start = std::ptr::from_ref(self.arena.get(id)).cast::<u8>();
-        prefetch(start.wrapping_add(HEADER_BYTES + 8 * self.tag_words - 1));
+        prefetch(start.wrapping_add(self.tags_at + 8 * self.tag_words - 1));
     }
 
     pub fn alloc(&self) -> Result<u32> {
@@ -192,9 +205,11 @@ impl<'a> Leaf<'a> {
     /// held.
     #[inline(always)]
     pub fn view(self) -> View {
-        let mut subnodes = self.header.subnodes.each_ref().map(|subnode| subnode.load(Relaxed));
-        let count = (subnodes[0] & COUNT_MASK) as usize;
-        subnodes[0] &= !COUNT_MASK;
+        let [head, second, third, fourth] =
+            self.header.subnodes.each_ref().map(|subnode| subnode.load(Relaxed));
+        let count = (head & COUNT_MASK) as usize;
+        let fifth = if count > SUBNODES_HERE { self.offset(SUBNODES_HERE).load(Relaxed) } else { 0 };
+        let subnodes = [head & !COUNT_MASK, second, third, fourth, fifth];
         View { subnodes, count, bitmap: self.bitmap() }
     }
 
@@ -212,7 +227,18 @@ impl<'a> Leaf<'a> {
     /// Returns the offset of the subnode at a position.
     #[inline(always)]
     pub fn subnode(self, at: usize) -> u64 {
-        self.header.subnodes[at % SUBNODES_MAX].load(Relaxed) & !COUNT_MASK
+        self.offset(at).load(Relaxed) & !COUNT_MASK
+    }
+
+    /// Returns the word with the offset of the subnode at a position that the tree's leaves may have.
+    #[inline(always)]
+    fn offset(self, at: usize) -> &'a AtomicU64 {
+        if let Some(cell) = self.header.subnodes.get(at) {
+            return cell;
+        }
+        // SAFETY: the arena keeps at least two words behind each header. They are the room for the fifth offset if leaves
+        // may have five subnodes.
+        unsafe { &*std::ptr::from_ref(self.header).cast::<u8>().add(HEADER_BYTES).cast() }
     }
 
     /// Initializes the descriptor of a leaf that no other thread knows yet.
@@ -238,7 +264,7 @@ impl<'a> Leaf<'a> {
     /// Names the subnode that is about to become the head, at a position that the leaf does not use.
     pub fn announce_head(self, count: usize, subnode: u64) {
         if !omits("sstree announce head") {
-            self.header.subnodes[count].store(subnode, Relaxed);
+            self.offset(count).store(subnode, Relaxed);
         }
         compiler_fence(SeqCst);
     }
@@ -246,7 +272,7 @@ impl<'a> Leaf<'a> {
     /// Returns the subnode that was about to become the head when the process was killed, if it is one of this leaf.
     pub fn announced_head(self, shape: Shape) -> Option<u64> {
         let count = self.count();
-        (count < shape.subnodes_max).then(|| self.header.subnodes[count].load(Relaxed))
+        (count < shape.subnodes_max).then(|| self.offset(count).load(Relaxed))
     }
 
     /// Applies the loss of subnodes of a recovered leaf, which no other thread knows yet.
@@ -260,6 +286,9 @@ impl<'a> Leaf<'a> {
         // The word with the number is never without it: after a kill it tells whether the descriptor was ever used.
         for (cell, &subnode) in self.header.subnodes.iter().zip(&view.subnodes).skip(1) {
             cell.store(subnode, Relaxed);
+        }
+        if view.count > SUBNODES_HERE {
+            self.offset(SUBNODES_HERE).store(view.subnodes[SUBNODES_HERE], Relaxed);
         }
         self.header.subnodes[0].store(view.subnodes[0] | view.count as u64, Relaxed);
         self.header.bitmap.store(view.bitmap, Relaxed);
@@ -371,16 +400,43 @@ mod tests {
     fn a_view_survives_the_descriptor() {
         let leaves = Leaves::new(Shape::new(256, 3, true), &Memory::private()).unwrap();
         let leaf = leaves.get(leaves.alloc().unwrap());
-        let view = View { subnodes: [256, 512, 1 << 40, 0], count: 3, bitmap: 0b1011 };
+        let view = View { subnodes: [256, 512, 1 << 40, 0, 0], count: 3, bitmap: 0b1011 };
         leaf.begin(&view, &Tags::default());
         let back = leaf.view();
         assert_eq!((back.subnodes, back.count, back.bitmap), (view.subnodes, 3, 0b1011));
     }
 
     #[test]
+    fn the_fifth_subnode_is_behind_the_header_and_apart_from_fingerprints() {
+        let shape = Shape::new(192, 5, true);
+        let leaves = Leaves::new(shape, &Memory::private()).unwrap();
+        let leaf = leaves.get(leaves.alloc().unwrap());
+        let mut tags = Tags::default();
+        (0..50).for_each(|bit| tags.set(bit, 0xff));
+        let view = View { subnodes: [256, 512, 768, 1024, 1 << 40], count: 5, bitmap: (1 << 50) - 1 };
+        leaf.begin(&view, &tags);
+        assert_eq!((leaf.view().subnodes, leaf.view().count), (view.subnodes, 5));
+        assert_eq!(
+            (leaf.subnode(0), leaf.subnode(4), leaf.probe(leaves.level, 0xff)),
+            (256, 1 << 40, view.bitmap)
+        );
+        leaf.shrink(&View { count: 4, bitmap: 1, ..view });
+        assert_eq!((leaf.view().subnodes[4], leaf.announced_head(shape)), (0, Some(1 << 40)));
+        leaf.announce_head(4, 1280);
+        assert_eq!((leaf.announced_head(shape), leaf.tags().0[49]), (Some(1280), 0xff));
+    }
+
+    #[test]
+    fn only_leaves_of_five_subnodes_have_larger_descriptors() {
+        let bytes = |bytes, subnodes, resident| Leaves::bytes_of(Shape::new(bytes, subnodes, resident));
+        assert_eq!([bytes(256, 3, true), bytes(256, 4, true), bytes(256, 4, false)], [96, 112, 64]);
+        assert_eq!([bytes(192, 4, true), bytes(192, 5, true), bytes(128, 5, true)], [96, 128, 96]);
+    }
+
+    #[test]
     fn fingerprints_move_with_their_subnodes() {
         for (bytes, resident) in [(128, true), (192, true), (256, true), (128, false), (256, false)] {
-            let shape = Shape::new(bytes, 4, resident);
+            let shape = Shape::new(bytes, if bytes == 256 { 4 } else { 5 }, resident);
             let leaves = Leaves::new(shape, &Memory::private()).unwrap();
             let (_, leaf) = (leaves.alloc().unwrap(), leaves.get(leaves.alloc().unwrap()));
             let leaf = leaf.lock_at(leaf.lock.read().unwrap()).unwrap();
@@ -401,7 +457,7 @@ mod tests {
     #[test]
     fn first_free_is_nearest_to_the_head() {
         let shape = Shape::new(128, 3, true);
-        let mut view = View { subnodes: [0; 4], count: 2, bitmap: 0b111111 };
+        let mut view = View { subnodes: [0; 5], count: 2, bitmap: 0b111111 };
         assert_eq!(view.first_free(shape), Some((1, 0)));
         view.bitmap = 0b011111_111111;
         assert_eq!(view.first_free(shape), Some((1, 5)));

@@ -119,7 +119,7 @@ use std::sync::Arc;
 
 use bristlecone_pm::{Heap, Medium, PoolFile};
 
-use self::layout::Shape;
+use self::layout::{LEAF_SLOTS_MAX, Shape, slots_of};
 use self::leaf::Leaves;
 use crate::index::options::{Parameters, design_options};
 use crate::index::parts::codec::KeyCodec;
@@ -135,9 +135,9 @@ design_options! {
     pub struct SsTreeOptions of "sstree" {
         /// Bytes of a subnode. The default is the media line of Optane, as in the paper.
         subnode_bytes = 256 in [128, 192, 256];
-        /// Subnodes that a leaf may have, head included. The paper's Table I counts overflow subnodes; its default of 2
-        /// is 3 here.
-        max_subnodes = 3 in (1..=4);
+        /// Subnodes that a leaf may have, head included; five of 128 or 192 bytes. The paper's Table I counts overflow
+        /// subnodes; its default of 2 is 3 here.
+        max_subnodes = 3 in (1..=5);
         /// Bytes of an inner node.
         inner_bytes = 512 in (256..=4096) step 64;
         /// Whether updates move items towards the head (Table II of the paper).
@@ -147,6 +147,8 @@ design_options! {
         /// head.
         delegate_fingerprints = 0 in [0, 1];
     }
+    where |own| slots_of(own.subnode_bytes as usize) * own.max_subnodes as usize <= LEAF_SLOTS_MAX
+        => "max_subnodes=5 needs a subnode_bytes of 128 or 192: a leaf has at most 56 slots";
 }
 
 impl SsTreeOptions {

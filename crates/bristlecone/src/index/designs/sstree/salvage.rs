@@ -14,7 +14,7 @@ use bristlecone_pm::sync::epoch::pin;
 use bristlecone_pm::{ChunkRange, Medium, PoolFile, Result};
 
 use super::census::Census;
-use super::layout::{END, FREE, Header, LEAF_SLOTS_MAX, SUBNODES, SUBNODES_MAX, Shape, slot_offset, unstage};
+use super::layout::{END, FREE, Header, LEAF_SLOTS_MAX, SUBNODES, Shape, slot_offset, unstage};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::items::{Items, Values};
 use crate::index::parts::slot::{Slot, bits};
@@ -205,8 +205,10 @@ impl<K: KeyCodec, M: Medium> DamagedTree<K, M> {
             let subnodes = (64 - beyond.leading_zeros() as usize).div_ceil(self.shape.slots);
             let among = |other: &Piece<K>| other.keys[0] < piece.keys[2] && piece.keys[0] < other.keys[2];
             let near = [at + 1, at.wrapping_sub(1), at + 2, at.wrapping_sub(2)];
-            let rest =
-                near.into_iter().filter(|_| piece.chain.len() + subnodes <= SUBNODES_MAX).find(|&other| {
+            let rest = near
+                .into_iter()
+                .filter(|_| piece.chain.len() + subnodes <= self.shape.subnodes_max)
+                .find(|&other| {
                     pieces.get(other).is_some_and(|other| other.chain.len() == subnodes && among(other))
                 });
             if let Some(rest) = rest {

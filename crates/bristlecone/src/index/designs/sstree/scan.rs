@@ -5,21 +5,18 @@ use std::ops::Bound;
 use bristlecone_pm::{Error, Medium, Result, Word};
 
 use super::SsTree;
-use super::layout::{SUBNODES_MAX, slot_offset};
+use super::layout::slot_offset;
 use crate::index::parts::codec::{Codec, KeyCodec};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
 use crate::index::parts::slot::Slot;
 use crate::index::parts::volatile_index::VolatileIndex;
-use crate::index::parts::words::{WORDS_MAX, Words};
+use crate::index::parts::words::Words;
 use crate::index::scan::{Leafwise, value_or_noted};
 use crate::index::visit::{Visiting, visit_leaf};
 use crate::index::{Batch, Scan, Visit};
 
 const SLOT_WORDS: usize = size_of::<Slot>() / size_of::<Word>();
-/// Number of positions of a subnode among a leaf's items: a power of two, so that copies are
-/// aligned.
-const SUBNODE_SLOTS: usize = WORDS_MAX / SUBNODES_MAX;
 
 impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for SsTree<K, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
@@ -80,7 +77,7 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for SsTree<K, M> {
         leaf.lock.validate(version).then_some(())?;
         for (at, &subnode) in view.subnodes.iter().enumerate().take(view.count) {
             let slots = self.pool.words(slot_offset(subnode, 0), self.shape.slots * SLOT_WORDS);
-            words.copy(self.medium(), at * SUBNODE_SLOTS, slots, view.taken(self.shape, at));
+            words.copy(self.medium(), at * self.shape.stride, slots, view.taken(self.shape, at));
         }
         leaf.lock.validate(version).then_some(())
     }

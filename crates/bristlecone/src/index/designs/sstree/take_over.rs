@@ -22,7 +22,7 @@ use std::sync::Arc;
 use bristlecone_pm::{ManifestReader, Medium, Persist, PoolFile, omits};
 
 use super::census::Census;
-use super::layout::{FREE, SUBNODES_MAX};
+use super::layout::FREE;
 use super::leaf::{Leaves, Tags, View};
 use super::recover::Parts;
 use super::{SsTree, SsTreeOptions};
@@ -193,7 +193,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     fn adopt(&self, id: u32, used: &mut Bits) -> Option<u64> {
         let leaf = self.leaves.get(id);
         let announced = leaf.view();
-        (1..=SUBNODES_MAX).contains(&announced.count).then_some(())?;
+        (1..=self.shape.subnodes_max).contains(&announced.count).then_some(())?;
         let subnodes = &announced.subnodes[..announced.count];
         subnodes.iter().all(|&subnode| self.subnodes.is_free(subnode)).then_some(())?;
         let head = subnodes[0];
