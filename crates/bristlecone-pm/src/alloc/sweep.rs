@@ -66,8 +66,6 @@ impl<M: Medium> Heap<M> {
     /// Protects a live slot that is about to leave the tree. It stays taken until [`free`](Self::free),
     /// even if a sweep looks too late and finds it unreferenced.
     pub fn keep(&self, offset: u64) {
-        if let Some((slots, slot)) = self.chunk_of(offset) {
-            slots.know(slot);
-        }
+        self.with_slot(offset, |slots, slot| slots.know(slot));
     }
 }

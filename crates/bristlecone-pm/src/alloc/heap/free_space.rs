@@ -52,7 +52,7 @@ impl<M: Medium> Heap<M> {
         let slots = self.new_chunk()?;
         let (word, free) = slots.take_word().expect("a new chunk has free slots");
         let mut chunks = self.lock_chunks();
-        chunks.all.insert(slots.offset, Arc::clone(&slots));
+        self.add(&mut chunks, &slots);
         chunks.partial.push(Arc::clone(&slots));
         Ok((chunks, Cache { slots: Some(slots), word, free }))
     }
@@ -78,8 +78,13 @@ impl<M: Medium> Heap<M> {
         // On failure, the thread that needs the space gets the error.
         let Ok(slots) = self.new_chunk() else { return };
         let mut chunks = self.lock_chunks();
-        chunks.all.insert(slots.offset, Arc::clone(&slots));
+        self.add(&mut chunks, &slots);
         chunks.partial.insert(0, slots);
+    }
+
+    fn add(&self, chunks: &mut Chunks, slots: &Arc<Slots>) {
+        chunks.all.insert(slots.offset, Arc::clone(slots));
+        self.index.publish(&chunks.all, None);
     }
 
     /// Takes a chunk from the pool. The caller holds the lock on growing.
@@ -133,7 +138,7 @@ impl<M: Medium> Heap<M> {
 
     /// Returns a chunk to the pool if no slot of it is in use; cached slots count as unused. The heap's last
     /// chunk stays.
-    pub(in crate::alloc) fn release(&self, slots: &Arc<Slots>) {
+    pub(in crate::alloc) fn release(&self, slots: &Slots) {
         let mut chunks = self.lock_chunks();
         // The thread that freed the previous slot may have returned the chunk, and the pool may have handed it
         // out again.
@@ -142,7 +147,7 @@ impl<M: Medium> Heap<M> {
         }
         let caches = || {
             self.each_cache()
-                .filter(|cache| cache.slots.as_ref().is_some_and(|cached| Arc::ptr_eq(cached, slots)))
+                .filter(|cache| cache.slots.as_ref().is_some_and(|cached| is_same(cached, slots)))
         };
         // Caches are filled under the lock on the chunks, so their number can only decrease.
         let cached: usize = caches().map(|cache| cache.free.count_ones() as usize).sum();
@@ -166,10 +171,16 @@ impl<M: Medium> Heap<M> {
         }
         // An owner may have taken a slot from its cache since it was counted.
         if slots.taken.load(Acquire) == 0 {
-            chunks.all.remove(&slots.offset);
-            chunks.partial.retain(|partial| !Arc::ptr_eq(partial, slots));
+            let removed = chunks.all.remove(&slots.offset);
+            chunks.partial.retain(|partial| !is_same(partial, slots));
+            self.index.publish(&chunks.all, removed);
             drop(chunks);
             self.pool.chunk_free(slots.id);
         }
     }
+}
+
+/// Returns whether these are the slots, rather than those of an earlier or later use of their chunk.
+pub(super) fn is_same(one: &Arc<Slots>, other: &Slots) -> bool {
+    std::ptr::eq(Arc::as_ptr(one), other)
 }

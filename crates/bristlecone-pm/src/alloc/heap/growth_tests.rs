@@ -108,7 +108,7 @@ fn threads_that_share_what_they_take_ahead_lose_no_slot() {
 fn half_of_a_chunk_goes_before_a_thread_looks_again() {
     let heap = open(8);
     let slots = take(&heap, 2 * PER_CHUNK);
-    let (chunk, _) = heap.chunk_of(slots[0]).unwrap();
+    let chunk = heap.chunk_at(heap.with_slot(slots[0], |slots, _| slots.offset).unwrap()).unwrap();
     let look_at = || chunk.look_at.load(Acquire);
     heap.free(slots[0]);
     assert_eq!(look_at(), 127);

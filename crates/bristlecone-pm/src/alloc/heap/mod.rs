@@ -11,6 +11,7 @@
 mod free_space;
 #[cfg(test)]
 mod growth_tests;
+mod index;
 mod nests;
 mod save;
 #[cfg(test)]
@@ -21,10 +22,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockWriteGuard};
 
 use crossbeam_utils::CachePadded;
 
+use self::free_space::is_same;
+use self::index::Index;
 use self::nests::Nests;
 use super::slots::Slots;
-use crate::sync::wait;
 use crate::sync::{Ordering::AcqRel, Ordering::Acquire};
+use crate::sync::{epoch, wait};
 use crate::{Chunk, Error, Medium, PoolFile, Result, SlotKind, TreeId, thread_index};
 
 const CACHES: usize = 64;
@@ -86,8 +89,8 @@ struct Chunks {
 impl Chunks {
     /// Returns whether the heap still has this chunk. A chunk that was returned to the pool and allocated again does
     /// not count.
-    fn has(&self, slots: &Arc<Slots>) -> bool {
-        self.all.get(&slots.offset).is_some_and(|own| Arc::ptr_eq(own, slots))
+    fn has(&self, slots: &Slots) -> bool {
+        self.all.get(&slots.offset).is_some_and(|own| is_same(own, slots))
     }
 
     /// Returns the chunks of which at most `taken_max` slots are taken.
@@ -136,6 +139,8 @@ pub struct Heap<M: Medium> {
     spec: HeapSpec,
     /// On its own cache line, apart from the fields that every operation reads.
     chunks: CachePadded<RwLock<Chunks>>,
+    /// The same chunks; changes under their lock.
+    index: Index,
     /// Held while a chunk is taken from the pool.
     growing: Mutex<()>,
     /// Groups of caches, each created with the first slot of one of its threads.
@@ -177,6 +182,7 @@ impl<M: Medium> Heap<M> {
         Self {
             pool: Arc::clone(pool),
             spec,
+            index: Index::new(&all),
             chunks: CachePadded::new(RwLock::new(Chunks { all, partial: Vec::new() })),
             growing: Mutex::default(),
             caches: [const { OnceLock::new() }; GROUPS],
@@ -272,24 +278,32 @@ impl<M: Medium> Heap<M> {
         Ok(())
     }
 
-    pub(super) fn chunk_of(&self, offset: u64) -> Option<(Arc<Slots>, usize)> {
-        let chunks = wait::read(&self.chunks);
-        let slots = chunks.all.range(..=offset).next_back()?.1;
+    /// Calls `act` with the chunk and the number of the slot that begins at an offset; returns `None` if there is none.
+    #[inline]
+    pub(super) fn with_slot<R>(&self, offset: u64, act: impl FnOnce(&Slots, usize) -> R) -> Option<R> {
+        let guard = epoch::pin();
+        let slots = self.index.find(offset, &guard)?;
         let within = offset - slots.offset;
         let slot = (within / u64::from(self.spec.slot_bytes)) as usize;
         let fits = within.is_multiple_of(u64::from(self.spec.slot_bytes)) && slot < self.slots_per_chunk();
-        fits.then(|| (Arc::clone(slots), slot))
+        fits.then(|| act(slots, slot))
+    }
+
+    /// Returns the slots of the chunk that begins at an offset.
+    pub(super) fn chunk_at(&self, offset: u64) -> Option<Arc<Slots>> {
+        wait::read(&self.chunks).all.get(&offset).cloned()
     }
 
     /// Returns whether a slot begins at an offset.
     pub fn is_slot(&self, offset: u64) -> bool {
-        self.chunk_of(offset).is_some()
+        self.with_slot(offset, |_, _| ()).is_some()
     }
 
     /// Returns whether a slot begins at an offset, and is not marked as live.
     pub fn is_free(&self, offset: u64) -> bool {
-        self.chunk_of(offset)
-            .is_some_and(|(slots, slot)| slots.bitmap[slot / 64].load(Acquire) >> (slot % 64) & 1 == 0)
+        let is_free =
+            |slots: &Slots, slot: usize| slots.bitmap[slot / 64].load(Acquire) >> (slot % 64) & 1 == 0;
+        self.with_slot(offset, is_free) == Some(true)
     }
 
     /// Frees a slot; it may be handed out again immediately.
@@ -298,10 +312,13 @@ impl<M: Medium> Heap<M> {
     ///
     /// If the slot is not part of this heap, or is free.
     pub fn free(&self, offset: u64) {
-        let (slots, slot) = self.chunk_of(offset).expect("a slot of this heap");
-        if slots.give(slot / 64, 1 << (slot % 64)) {
-            self.release(&slots);
-        }
+        // Pinned until the chunk is released: another thread may free its last slot, and release it first.
+        let freed = self.with_slot(offset, |slots, slot| {
+            if slots.give(slot / 64, 1 << (slot % 64)) {
+                self.release(slots);
+            }
+        });
+        freed.expect("a slot of this heap");
     }
 
     /// Marks a slot as referred to by the tree during recovery. Returns whether it was unmarked. May be called from
@@ -311,15 +328,17 @@ impl<M: Medium> Heap<M> {
     ///
     /// [`Corrupted`](Error::Corrupted) if no slot begins there.
     pub fn mark_live(&self, offset: u64) -> Result<bool> {
-        let (slots, slot) = self.chunk_of(offset).ok_or_else(|| {
+        let marked = self.with_slot(offset, |slots, slot| {
+            let fresh = slots.mark(slot);
+            slots.taken.fetch_add(fresh.into(), AcqRel);
+            fresh
+        });
+        marked.ok_or_else(|| {
             Error::corrupted(
                 "a reference to a slot of another tree",
                 format!("{} at {offset:#x}", self.spec.kind),
             )
-        })?;
-        let fresh = slots.mark(slot);
-        slots.taken.fetch_add(fresh.into(), AcqRel);
-        Ok(fresh)
+        })
     }
 
     /// Marks, during recovery, those of the 64 slots from slot `64 * word` of a chunk on whose bits are set: the tree
@@ -329,10 +348,12 @@ impl<M: Medium> Heap<M> {
     ///
     /// If `chunk` is not one of [`chunks`](Self::chunks), or has no such slots.
     pub fn mark_live_word(&self, chunk: ChunkRange, word: usize, bits: u64) {
-        let (slots, _) = self.chunk_of(chunk.offset).expect("a chunk of this heap");
-        let before = slots.bitmap[word].fetch_or(bits, AcqRel);
-        assert_eq!(before & bits, 0, "slots that the chunk has not got, or marked before");
-        slots.taken.fetch_add(bits.count_ones() as usize, AcqRel);
+        let marked = self.with_slot(chunk.offset, |slots, _| {
+            let before = slots.bitmap[word].fetch_or(bits, AcqRel);
+            assert_eq!(before & bits, 0, "slots that the chunk has not got, or marked before");
+            slots.taken.fetch_add(bits.count_ones() as usize, AcqRel);
+        });
+        marked.expect("a chunk of this heap");
     }
 
     /// Ends recovery: chunks without live slots are returned to the pool.

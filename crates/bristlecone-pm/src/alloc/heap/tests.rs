@@ -84,11 +84,12 @@ fn release_that_looks_late_takes_no_chunk_that_is_in_use_again() {
     let (pool, tree) = pool(2);
     let heap = Heap::open(&pool, HeapSpec::new(tree, NODES, 256));
     let slots: Vec<u64> = (0..512).map(|_| heap.alloc().unwrap()).collect();
-    let (late, _) = heap.chunk_of(slots[256]).unwrap();
+    let chunk_of = |slot| heap.chunk_at(heap.with_slot(slot, |slots, _| slots.offset).unwrap()).unwrap();
+    let late = chunk_of(slots[256]);
     slots[256..].iter().for_each(|slot| heap.free(*slot));
     assert_eq!(heap.stats().chunks, 1);
     let again = heap.alloc().unwrap();
-    assert_eq!(heap.chunk_of(again).unwrap().0.offset, late.offset);
+    assert_eq!(chunk_of(again).offset, late.offset);
     heap.release(&late);
     heap.free(again);
     assert_eq!((heap.stats().live_slots, heap.stats().chunks), (256, 1));

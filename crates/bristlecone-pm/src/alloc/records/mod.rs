@@ -109,8 +109,7 @@ impl<M: Medium> Records<M> {
                 let what = format!("no record has slots of {} bytes", chunk.slot_bytes);
                 Error::corrupted(what, format!("descriptor of chunk {}", chunk.id))
             })?;
-            let (slots, _) =
-                records.heap_of(&chunks, class).chunk_of(chunk.offset).expect("a chunk of the heap");
+            let slots = records.heap_of(&chunks, class).chunk_at(chunk.offset).expect("a chunk of the heap");
             marked.push((*chunk, class, slots));
         }
         if !spec.unswept {
