@@ -6,6 +6,7 @@
 //! A hint replaces all levels but the last, and their instructions, which otherwise separate the cache misses of
 //! consecutive operations.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 
 use bristlecone_pm::sync::wait::reached;
@@ -24,13 +25,21 @@ const BUCKETS_A_NODE: u64 = 8;
 const BUCKETS_MAX: u64 = 1 << 20;
 /// Number of useless hints per bucket after which hints are disabled until there are twice as many nodes.
 const VAIN_MAX: u64 = 4;
+/// A thread counts one useless hint in this many, for all of them: otherwise the count's line would move between
+/// processors with every descent.
+const VAIN_EACH: u32 = 16;
+
+thread_local! {
+    /// Number of useless hints of the calling thread, in any tree.
+    static VAIN: Cell<u32> = const { Cell::new(0) };
+}
 
 /// Hints by the bits of keys above the smallest one of the tree.
 #[derive(Debug)]
 pub struct Hints {
     table: OnceLock<Box<[AtomicU32]>>,
     scale: CachePadded<Scale>,
-    /// Number of descents from the root since the scale was set.
+    /// Number of descents from the root since the scale was set, to within `VAIN_EACH` for each thread.
     vain: CachePadded<AtomicU64>,
 }
 
@@ -88,6 +97,16 @@ impl Hints {
         self.scale.shift.store(shift, Relaxed);
         self.scale.last.store((span >> shift) as u32, Relaxed);
         self.vain.store(0, Relaxed);
+    }
+
+    /// Counts useless hints, and disables hints after too many of them.
+    #[cold]
+    fn note_vain(&self) {
+        let vain = self.vain.load(Relaxed) + u64::from(VAIN_EACH);
+        self.vain.store(vain, Relaxed);
+        if vain > (u64::from(self.scale.last.load(Relaxed)) + 1) * VAIN_MAX {
+            self.scale.last.store(0, Relaxed);
+        }
     }
 
     /// Returns the number of descents from the root since the scale was set; `None` if hints are not in use.
@@ -171,11 +190,13 @@ impl<K: KeyCodec> VolatileIndex<K> {
         // A follower does not insert nodes, so it must update outdated hints here.
         self.tend_hints();
         let Some((hint, _)) = self.hints.of(K::rank(key)) else { return };
-        hint.store(node + 1, Release);
-        let vain = self.hints.vain.load(Relaxed) + 1;
-        self.hints.vain.store(vain, Relaxed);
-        if vain > (u64::from(self.hints.scale.last.load(Relaxed)) + 1) * VAIN_MAX {
-            self.hints.scale.last.store(0, Relaxed);
+        if hint.load(Relaxed) != node + 1 {
+            hint.store(node + 1, Release);
+        }
+        let own = VAIN.get().wrapping_add(1);
+        VAIN.set(own);
+        if own.is_multiple_of(VAIN_EACH) {
+            self.hints.note_vain();
         }
     }
 
