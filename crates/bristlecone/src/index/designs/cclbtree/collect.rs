@@ -105,9 +105,9 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
             // There is no log.
             return self.keys.retire(key, &K::pin());
         }
-        let aside = self.log.put_aside(key);
-        let enough = aside >= ASIDE_MIN.max(ASIDE_A_LEAF * self.buffers.live());
-        if enough && !self.collection.running.load(Relaxed) {
+        let most = || ASIDE_MIN.max(ASIDE_A_LEAF * self.buffers.live());
+        let is_enough = self.log.put_aside(key).is_some_and(|aside| aside >= most());
+        if is_enough && !self.collection.running.load(Relaxed) {
             self.collection.wanted.store(true, Release);
         }
     }

@@ -168,7 +168,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         if K::INLINE {
             return;
         }
-        if self.versions.log.put_aside(key) >= ASIDE_MIN.max(self.nodes.live()) {
+        if self.versions.log.put_aside(key).is_some_and(|aside| aside >= ASIDE_MIN.max(self.nodes.live())) {
             self.versions.want(ALL);
         }
     }

@@ -4,14 +4,13 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
-use bristlecone_pm::sync::wait::{lock, reached};
-use bristlecone_pm::sync::{
-    AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
+use bristlecone_pm::sync::wait::reached;
+use bristlecone_pm::sync::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use bristlecone_pm::{
     Log, LogChunk, LogSpot, Manifest, ManifestReader, Medium, PoolFile, TreeId, trace_slow,
 };
 
+use super::aside::Aside;
 use super::{LeafLayout, Store};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::items::Items;
@@ -28,9 +27,7 @@ pub const RESERVED_CHUNKS: u64 = 2;
 pub struct TreeLog<M: Medium> {
     log: Log<M>,
     /// Keys that only log entries refer to.
-    aside: Mutex<Vec<u64>>,
-    /// Number of set-aside keys, including those of a compaction pass.
-    aside_count: AtomicUsize,
+    aside: Aside,
     /// The copies contain other entries.
     mixed: AtomicBool,
     /// The log reclaim counter: how often the log freed space for a full pool.
@@ -52,8 +49,7 @@ impl<M: Medium> TreeLog<M> {
         let (log, logged) = Log::open(pool, owner, (entries > 0).then_some(entries as usize));
         let log = Self {
             log,
-            aside: Mutex::default(),
-            aside_count: AtomicUsize::default(),
+            aside: Aside::default(),
             mixed: AtomicBool::default(),
             reclaims: AtomicU64::default(),
         };
@@ -68,8 +64,8 @@ impl<M: Medium> TreeLog<M> {
             return;
         }
         manifest.push(self.log.epoch());
-        let aside = lock(&self.aside);
-        let all: Vec<u64> = aside.iter().chain(of_pass).copied().collect();
+        let mut all = self.aside.keys();
+        all.extend(of_pass);
         manifest.push_all(all.into_iter());
     }
 
@@ -89,23 +85,22 @@ impl<M: Medium> TreeLog<M> {
         Some(log)
     }
 
-    /// Keeps the record of a key until no valid log entry refers to it; returns the number of kept records.
-    pub fn put_aside(&self, key: u64) -> usize {
-        let before = self.aside_count.fetch_add(1, Relaxed);
-        lock(&self.aside).push(key);
-        before + 1
+    /// Keeps the record of a key until no valid log entry refers to it. Returns the number of kept records from time to
+    /// time.
+    pub fn put_aside(&self, key: u64) -> Option<usize> {
+        self.aside.put(key)
     }
 
     /// Returns the number of keys whose records are kept until no valid log entry refers to them.
     pub fn keys_aside(&self) -> usize {
-        self.aside_count.load(Relaxed)
+        self.aside.count()
     }
 
     /// Begins a compaction pass over all buffered items: returns the number of the new epoch, the existing chunks, and
     /// the keys that only these refer to.
     pub fn begin_pass(&self) -> (u64, Vec<LogChunk>, Vec<u64>) {
         reached("log pass");
-        let aside = std::mem::take(&mut *lock(&self.aside));
+        let aside = self.aside.take();
         self.mixed.store(false, Relaxed);
         let (epoch, old) = self.log.rotate();
         (epoch, old, aside)
@@ -114,13 +109,13 @@ impl<M: Medium> TreeLog<M> {
     /// Frees the records of keys that were set aside before a pass: the chunks that referred to them are empty.
     pub fn retire_aside<K: KeyCodec>(&self, of_tree: &Items<K, M>, keys: Vec<u64>) {
         let guard = K::pin();
-        self.aside_count.fetch_sub(keys.len(), Relaxed);
+        self.aside.forget(keys.len());
         keys.into_iter().for_each(|key| of_tree.retire(key, &guard));
     }
 
     /// Keeps the keys that a pass could not release.
-    pub fn put_back_aside(&self, mut keys: Vec<u64>) {
-        lock(&self.aside).append(&mut keys);
+    pub fn put_back_aside(&self, keys: Vec<u64>) {
+        self.aside.put_back(keys);
     }
 
     /// Returns a counter that changes whenever a full pool may have space.

@@ -14,6 +14,7 @@
 //! A design defines its leaves ([`LeafLayout`]), its buffers and the leaves that a flush writes; opening, checking
 //! and salvaging are common.
 
+mod aside;
 mod change;
 mod check;
 mod group;
