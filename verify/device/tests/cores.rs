@@ -12,8 +12,8 @@ static HEAP: SimulatorHeap = SimulatorHeap::new();
 
 const KIND: u8 = 1;
 const ROUNDS: u64 = 1000;
-/// Operations consist of their steps only.
-const MACHINE: Machine = Machine { operation_ns: 0.0, ..Machine::ICELAKE };
+/// Operations take longer than a core keeps a contended line.
+const MACHINE: Machine = Machine { operation_ns: 100.0, ..Machine::ICELAKE };
 
 /// A word with a line of its own.
 #[repr(align(128))]
@@ -169,5 +169,35 @@ fn more_threads_than_the_directory_or_the_machine_holds_are_refused_in_one_line(
     ] {
         let error = cores(&machine, threads).unwrap_err();
         assert!(error.contains(said) && !error.contains('\n'), "{error}");
+    }
+}
+
+/// Changes a word by compare-and-swap, as often as needed; returns the number of attempts.
+fn increment(word: &AtomicU64) -> u64 {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let old = word.load(Relaxed);
+        if word.compare_exchange(old, old + 1, Relaxed, Relaxed).is_ok() {
+            return attempts;
+        }
+    }
+}
+
+/// A thread compares the value that the line has when it arrives, and keeps the line until the next request arrives.
+/// Otherwise most attempts would fail as soon as several threads wait for the line.
+#[test]
+fn attempts_to_swap_a_contended_word_do_not_grow_with_the_threads() {
+    for threads in [2, 8, 24, 48] {
+        let (mut cores, _region) = cores(&MACHINE, threads).unwrap();
+        let word = padded();
+        let attempts = std::cell::Cell::new(0);
+        let outcome = repeat(&mut cores, |_| attempts.set(attempts.get() + increment(&word.0)));
+        let operations = threads as u64 * ROUNDS;
+        assert_eq!(word.0.load(Relaxed), operations);
+        let each = attempts.get() as f64 / operations as f64;
+        assert!(each < 2.5, "{threads} threads: {each:.2} attempts");
+        let moves = (tally(&outcome).transfers + tally(&outcome).invalidations) as f64 / operations as f64;
+        assert!((0.5..4.0).contains(&moves), "{threads} threads: {moves:.2} moves");
     }
 }

@@ -92,11 +92,7 @@ impl Cores {
         domain: Domain,
         callers: bool,
     ) -> Result<Self, String> {
-        if !HAS_TURNS {
-            return Err(
-                "accesses to DRAM are not visible in this build: build with --features turns".to_owned()
-            );
-        }
+        check_visible(HAS_TURNS)?;
         machine.check()?;
         if !(1..=THREADS_MAX).contains(&threads) {
             return Err(format!("{threads} threads: the directory holds 1 to {THREADS_MAX}"));
@@ -265,6 +261,8 @@ impl Run {
         }
     }
 
+    /// Takes a step. The caller then executes the access: when the line has arrived, as on a processor. Otherwise a
+    /// thread that waits for a contended line would compare the value from before its wait, and fail.
     fn step(&self, address: usize, by: Use) {
         self.turn();
         let mut state = self.state.borrow_mut();
@@ -272,6 +270,8 @@ impl Run {
         if !state.often.is_empty() {
             self.note_callers(std::mem::take(&mut state.often));
         }
+        drop(state);
+        self.turn();
     }
 
     #[cold]
@@ -280,6 +280,16 @@ impl Run {
         let now = own_functions(&std::backtrace::Backtrace::force_capture().to_string());
         for line in lines {
             callers.borrow_mut().insert(line, now.clone());
+        }
+    }
+}
+
+/// Fails in a build in which designs do not pass on their accesses to DRAM.
+fn check_visible(has_turns: bool) -> Result<(), String> {
+    match has_turns {
+        true => Ok(()),
+        false => {
+            Err("accesses to DRAM are not visible in this build: build with --features turns".to_owned())
         }
     }
 }
@@ -338,4 +348,16 @@ fn pause() {
         run.state.borrow_mut().pause(run.current.get());
         run.turn();
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_without_turns_is_refused_in_one_line() {
+        assert!(check_visible(true).is_ok());
+        let error = check_visible(false).unwrap_err();
+        assert!(error.contains("--features turns") && !error.contains('\n'), "{error}");
+    }
 }

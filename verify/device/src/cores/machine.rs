@@ -199,6 +199,18 @@ impl Machine {
     /// Every machine.
     pub const ALL: [Self; 3] = [Self::ICELAKE, Self::CXL, Self::ZEN4];
 
+    /// Returns the machine with this share of its second and last-level caches, but none smaller than the cache before it.
+    #[must_use]
+    pub fn with_smaller_caches(self, share: f64) -> Self {
+        let smaller = |bytes: usize, ways: usize, least: usize| {
+            let bytes = ((bytes as f64 * share) as usize).max(least).min(bytes);
+            bytes.next_multiple_of(LINE_BYTES * ways)
+        };
+        let l2_bytes = smaller(self.l2_bytes, self.l2_ways, self.l1_bytes);
+        let llc_bytes = smaller(self.llc_bytes, self.llc_ways, l2_bytes);
+        Self { l2_bytes, llc_bytes, ..self }
+    }
+
     /// Returns the number of threads that the machine runs at the same time.
     pub fn threads(&self) -> usize {
         self.sockets * self.cores * self.threads_per_core
@@ -310,6 +322,20 @@ impl FromStr for Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn smaller_caches_are_valid_and_not_below_the_ones_before_them() {
+        for machine in Machine::ALL {
+            for share in [1.0, 0.3, 1e-3, 0.0] {
+                let smaller = machine.with_smaller_caches(share);
+                smaller.check().unwrap();
+                assert!(smaller.l2_bytes >= machine.l1_bytes && smaller.llc_bytes >= smaller.l2_bytes);
+                assert_eq!(smaller == machine, share == 1.0, "{machine}");
+            }
+        }
+        let tenth = Machine { llc_bytes: 40 << 20, ..Machine::ICELAKE }.with_smaller_caches(0.1);
+        assert_eq!((tenth.l2_bytes, tenth.llc_bytes), (131_840, 4_194_816));
+    }
 
     #[test]
     fn machine_check_names_the_invalid_parameter_in_one_line() {

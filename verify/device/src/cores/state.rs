@@ -74,8 +74,24 @@ pub(super) struct Thread {
     flushed: Time,
     has_flushed: bool,
     recent: [u32; RECENT],
+    held: Held,
     /// Attempts to acquire the present lock.
     attempts: u32,
+}
+
+/// A line that a core has just got from another one. It keeps the line until the request of the next core arrives there,
+/// which takes half of a transfer. The directory may name a later owner already.
+#[derive(Clone, Copy)]
+struct Held {
+    line: u32,
+    until: Time,
+    exclusive: bool,
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self { line: u32::MAX, until: 0, exclusive: false }
+    }
 }
 
 /// The bytes of the medium, and whether its caches survive.
@@ -361,6 +377,11 @@ impl State {
             }
             return self.hit(number, line, now);
         }
+        let held = self.threads[number].held;
+        if held.line == line && now <= held.until && (held.exclusive || !stores) {
+            state.dirty |= stores;
+            return now;
+        }
         let was_there = state.is_shared_by(core);
         let arrives = self.fetch(number, line, stores, now);
         let state = &mut self.lines[line as usize];
@@ -429,7 +450,7 @@ impl State {
             self.tally(number).shared_fetches += 1;
         }
         let latency = self.times.transfer + if is_remote { self.times.remote_transfer } else { 0 };
-        self.after_transfer(number, line, latency, now)
+        self.after_transfer(number, line, (latency, stores), now)
     }
 
     /// Takes a line that other cores have for reading.
@@ -446,7 +467,7 @@ impl State {
         self.llcs.iter_mut().for_each(|llc| _ = llc.remove(line));
         self.note_move(number, line, false, true, is_remote);
         let latency = self.times.transfer + if is_remote { self.times.remote_transfer } else { 0 };
-        self.after_transfer(number, line, latency, now)
+        self.after_transfer(number, line, (latency, true), now)
     }
 
     /// Reads a line that other cores have for reading.
@@ -461,11 +482,19 @@ impl State {
     }
 
     /// Transfers of a line follow each other.
-    fn after_transfer(&mut self, number: usize, line: u32, latency: Time, now: Time) -> Time {
+    fn after_transfer(
+        &mut self,
+        number: usize,
+        line: u32,
+        (latency, exclusive): (Time, bool),
+        now: Time,
+    ) -> Time {
         let latency = self.soon(number, line, latency);
         let state = &mut self.lines[line as usize];
-        state.free_at = now.max(state.free_at) + latency;
-        state.free_at
+        let arrives = now.max(state.free_at) + latency;
+        state.free_at = arrives;
+        self.threads[number].held = Held { line, until: arrives + latency / 2, exclusive };
+        arrives
     }
 
     fn note_move(&mut self, number: usize, line: u32, modified: bool, stores: bool, is_remote: bool) {
