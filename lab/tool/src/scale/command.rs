@@ -3,6 +3,7 @@
 use bristlecone::Domain;
 use bristlecone_cli::failure::{Failure, Outcome};
 use bristlecone_cli::output::Output;
+use bristlecone_cli::size;
 use bristlecone_device::cores::{Machine, THREADS_MAX};
 use clap::{Args, Parser};
 use serde_json::Value;
@@ -45,6 +46,14 @@ pub struct Scale {
         value_parser = threads
     )]
     threads: Vec<usize>,
+    /// Load the keys before the simulation begins: the load takes no virtual time, and caches are cold after it. So a
+    /// tree of millions of keys takes seconds.
+    #[arg(long, conflicts_with_all = ["validate", "traces"])]
+    preload: bool,
+    /// Shrink the second and last-level caches in the ratio of --records to KEYS, so that as much of the tree fits as of
+    /// one of KEYS keys. None becomes smaller than the cache before it.
+    #[arg(long, value_name = "KEYS", value_parser = size::parse_count, conflicts_with = "validate")]
+    caches_for: Option<u64>,
     /// Keep a snapshot from the load on: writes take the locks of their keys, and save old values.
     #[arg(long)]
     snapshot: bool,
@@ -104,15 +113,21 @@ impl Scale {
         if workload.together().is_some() {
             return Err(Failure::usage("the presets bank, batch and snapshot are for bench"));
         }
-        let phases = workload.phases()?;
+        let mut phases = workload.phases()?;
+        let (max_bytes, order) = (workload.max_bytes(&phases), workload.order(&phases)?);
+        let preload = self.preload.then(|| phases.remove(0));
+        if phases.is_empty() {
+            return Err(Failure::usage("--preload leaves nothing to simulate: the preset is a load"));
+        }
         Ok(Plan {
             design: workload.design(),
             options: on_the_clock(workload)?,
-            machine: machine::with(self.profile, &self.set).map_err(Failure::usage)?,
+            machine: self.machine()?,
             domain: self.domain,
             threads: self.threads.clone(),
-            max_bytes: workload.max_bytes(&phases),
-            order: workload.order(&phases)?,
+            max_bytes,
+            order,
+            preload,
             phases,
             seed: workload.seed,
             key: workload.key(),
@@ -121,6 +136,18 @@ impl Scale {
             hot: self.hot,
             callers: self.callers,
         })
+    }
+
+    fn machine(&self) -> Outcome<Machine> {
+        let machine = machine::with(self.profile, &self.set).map_err(Failure::usage)?;
+        let records = self.workload.records();
+        match self.caches_for {
+            Some(keys) if keys < records => Err(Failure::usage(format!(
+                "--caches-for {keys}: at least as many keys as are loaded, which are {records}"
+            ))),
+            Some(keys) => Ok(machine.with_smaller_caches(records as f64 / keys as f64)),
+            None => Ok(machine),
+        }
     }
 
     pub fn run(&self, output: &mut Output) -> Outcome {

@@ -69,6 +69,7 @@ pub fn json(plan: &Plan, measured: &[Measured], workload: &Value) -> Value {
         "value": plan.value.to_string(),
         "seed": plan.seed,
         "snapshot": plan.snapshot,
+        "preload": plan.preload.is_some(),
         "workload": workload,
         "phases": phases.collect::<Vec<_>>(),
     })

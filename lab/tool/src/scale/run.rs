@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use bristlecone::Domain;
 use bristlecone::lab::AnyMedium;
+use bristlecone::{Domain, Error};
 use bristlecone_baselines::{AnyDesign, part_of};
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
 use bristlecone_device::Layout;
-use bristlecone_device::cores::{self, Cores, Machine, Simulated};
+use bristlecone_device::cores::{self, CoreTally, Cores, Machine, Simulated};
 use bristlecone_explore::targets::medium_pool;
 use bristlecone_pm::{CHUNK_BYTES, Geometry, Region};
 
@@ -28,6 +28,8 @@ pub struct Plan {
     pub machine: Machine,
     pub domain: Domain,
     pub threads: Vec<usize>,
+    /// The load, if it is executed before the simulation begins.
+    pub preload: Option<Phase>,
     pub phases: Vec<Phase>,
     pub max_bytes: u64,
     pub seed: u64,
@@ -67,7 +69,7 @@ type Done = AtomicU64;
 
 /// Runs the plan.
 pub fn run(plan: &Plan, output: &Output) -> Outcome<Vec<Measured>> {
-    let operations: u64 = plan.phases.iter().map(|phase| phase.operations).sum();
+    let operations: u64 = plan.preload.iter().chain(&plan.phases).map(|phase| phase.operations).sum();
     let bar = output.progress("simulating", Some(operations * plan.threads.len() as u64));
     let (done, is_over) = (Done::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -102,7 +104,7 @@ fn with_threads(plan: &Plan, threads: usize, done: &Done) -> Outcome<Vec<PhaseTi
 
 fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, threads: usize, done: &Done) -> Outcome<Vec<PhaseTimes>> {
     // Drawn by threads, before the simulation begins to allocate.
-    let streams = draw(plan, threads);
+    let (load, streams) = draw(plan, threads);
     let chunks_max = plan.max_bytes.div_ceil(CHUNK_BYTES);
     let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max, trees_max: 2 };
     let region = Region::memory(geometry.max_bytes())?;
@@ -113,42 +115,63 @@ fn phases<K: BenchKey, V: BenchValue>(plan: &Plan, threads: usize, done: &Done) 
     // The stack begins at a random address, and lines would be others in each process.
     let tree = Box::new(TreeStore::<K, V>::within::<AnyMedium>(pool, plan.design, &plan.options)?);
     let (mut results, mut snapshot) = (Vec::new(), None);
+    if let Some((phase, stream)) = plan.preload.as_ref().zip(load.first()) {
+        execute(plan, phase, (stream, &*tree), done, |_, operation| operation())?;
+    }
     for (number, (phase, streams)) in plan.phases.iter().zip(&streams).enumerate() {
-        if plan.snapshot && number == 1 {
+        let is_after_load = number == usize::from(plan.preload.is_none());
+        if plan.snapshot && is_after_load {
             snapshot = Some(tree.snapshot()?);
         }
-        let body =
-            |simulated, thread: usize| simulate(plan, phase, (&streams[thread], &*tree), simulated, done);
+        let body = |simulated: Simulated, thread: usize| {
+            let run = |kind, operation: &mut dyn FnMut() -> _| simulated.operation(kind, operation);
+            execute(plan, phase, (&streams[thread], &*tree), done, run)
+        };
         let found: u64 = cores.run(body).into_iter().sum::<Outcome<u64>>()?;
         if phase.all_found && found < phase.operations {
             let (name, all) = (&phase.name, phase.operations);
             let what = format!("{name}: only {found} of {all} operations found their key");
             return Err(Failure::new(Exit::Failed, what));
         }
-        results.push(PhaseTimes { operations: phase.operations, outcome: cores.take(plan.hot) });
+        let outcome = cores.take(plan.hot);
+        check_visible(plan.design, &outcome.tallies.sum())?;
+        results.push(PhaseTimes { operations: phase.operations, outcome });
     }
     drop((snapshot, tree));
     Ok(results)
 }
 
-/// Returns the operations of each phase and thread.
-fn draw(plan: &Plan, threads: usize) -> Vec<Vec<Stream>> {
-    let mut keys = Keys { seed: plan.seed, order: plan.order.clone(), count: 0 };
-    let phases = plan.phases.iter().enumerate().map(|(number, phase)| {
-        let (streams, added) = stream::draw(phase, &keys, threads, number as u64);
-        keys.count += added;
-        streams
-    });
-    phases.collect()
+/// Fails if a design took no steps: it does not access memory by `bristlecone_pm::sync` and the medium.
+fn check_visible(design: AnyDesign, tally: &CoreTally) -> Outcome {
+    if tally.operations == 0 || tally.steps > 0 {
+        return Ok(());
+    }
+    let what = format!(
+        "{design} takes no visible steps: it must access memory by bristlecone_pm::sync and the medium"
+    );
+    Err(Failure::usage(what))
 }
 
-/// Runs the operations of one simulated thread; returns how many found their key.
-fn simulate<K: BenchKey, V: BenchValue>(
+/// Returns the operations of a preload by one thread, and those of each phase and thread.
+fn draw(plan: &Plan, threads: usize) -> (Vec<Stream>, Vec<Vec<Stream>>) {
+    let mut keys = Keys { seed: plan.seed, order: plan.order.clone(), count: 0 };
+    let mut salts = 0..;
+    let mut next = |phase: &Phase, threads: usize| {
+        let (streams, added) = stream::draw(phase, &keys, threads, salts.next().unwrap_or_default());
+        keys.count += added;
+        streams
+    };
+    let load = plan.preload.as_ref().map(|phase| next(phase, 1)).unwrap_or_default();
+    (load, plan.phases.iter().map(|phase| next(phase, threads)).collect())
+}
+
+/// Executes the operations of one thread, each by `run` with its kind; returns how many found their key.
+fn execute<K: BenchKey, V: BenchValue>(
     plan: &Plan,
     phase: &Phase,
     (stream, tree): (&Stream, &TreeStore<K, V>),
-    simulated: Simulated,
     done: &Done,
+    run: impl Fn(u8, &mut dyn FnMut() -> Result<Answer, Error>) -> Result<Answer, Error>,
 ) -> Outcome<u64> {
     let (mut key, mut value) = (plan.key.buffer(), plan.value.buffer());
     let mut found = 0;
@@ -160,7 +183,7 @@ fn simulate<K: BenchKey, V: BenchValue>(
         let op = stream.ops.get(at).copied().or(phase.mix.single()).unwrap_or(Op::Get);
         let scan = stream.scans.get(at).map_or(phase.scan, |length| ScanLength::of_length(*length));
         let ids = (*id, at as u64);
-        match simulated.operation(kind(op), || operate(tree, op, ids, scan, (&mut key, &mut value)))? {
+        match run(kind(op), &mut || operate(tree, op, ids, scan, (&mut key, &mut value)))? {
             Answer::Found(_) => found += 1,
             Answer::Absent => {}
             Answer::Wrong => {
@@ -170,4 +193,18 @@ fn simulate<K: BenchKey, V: BenchValue>(
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_design_without_visible_steps_is_refused_in_one_line() {
+        let design: AnyDesign = "fptree".parse().unwrap();
+        let tally = |operations, steps| CoreTally { operations, steps, ..CoreTally::default() };
+        assert!(check_visible(design, &tally(0, 0)).is_ok() && check_visible(design, &tally(5, 1)).is_ok());
+        let failure = check_visible(design, &tally(5, 0)).unwrap_err();
+        assert!(failure.line().contains("fptree takes no visible steps"), "{}", failure.line());
+    }
 }

@@ -7,6 +7,7 @@ mod common;
 mod count;
 mod crash;
 mod reproduce;
+mod scale;
 mod soak;
 mod together;
 
