@@ -7,7 +7,7 @@ use bristlecone_cli::output::Output;
 use bristlecone_cli::size;
 use clap::Args;
 
-use super::figure::Scale;
+use super::figure::{Kind, Scale};
 use super::measure::{self, Reports, Rounds};
 use super::papers::{self, Asked};
 use super::results::{Made, Results};
@@ -15,7 +15,7 @@ use super::{memory, report};
 
 /// Measure the figures of the papers, and compare ours with theirs
 ///
-/// Each figure is measured by runs of count, bench and probe, whose command lines are part of the results.
+/// Each figure is measured by runs of count, scale, bench and probe, whose command lines are part of the results.
 /// Counted figures are the same on every machine; timed ones are measured alternately, several times. Results
 /// are written to results.jsonl in the folder, a line each, and to report.html, a self-contained page. Existing
 /// results are kept, if they were measured by the same command lines at the same commit on this machine: an
@@ -46,6 +46,9 @@ pub struct Reproduce {
     /// Measure only counted figures.
     #[arg(long)]
     counted: bool,
+    /// Measure only simulated figures, which need a build with --features turns; with --counted, also these.
+    #[arg(long)]
+    simulated: bool,
     /// List the papers and figures instead.
     #[arg(long)]
     list: bool,
@@ -68,7 +71,7 @@ impl Reproduce {
     pub fn run(&self, output: &mut Output) -> Outcome {
         let paper = self.paper.as_deref().unwrap_or("all");
         let mut asked = papers::asked(paper, &self.figures, self.scale)?;
-        asked.retain(|asked| !self.counted || asked.figure.kind == super::figure::Kind::Counted);
+        asked.retain(|asked| self.is_wanted(asked.figure.kind));
         if self.list {
             return list(output, &asked);
         }
@@ -84,6 +87,14 @@ impl Reproduce {
         let page = report::write(&self.out, &papers::all(self.scale)?, &results.all)?;
         measured?;
         if output.json() { Ok(()) } else { output.line(format_args!("{} shows it all", page.display())) }
+    }
+
+    fn is_wanted(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Counted => self.counted || !self.simulated,
+            Kind::Simulated => self.simulated || !self.counted,
+            Kind::Timed => !self.counted && !self.simulated,
+        }
     }
 
     fn measure(&self, asked: &[Asked], made: &Made, results: &mut Results, output: &mut Output) -> Outcome {

@@ -11,6 +11,8 @@ use super::take::{Take, number};
 pub enum Kind {
     /// Counted by the device model or in the tree: the same everywhere.
     Counted,
+    /// In virtual time on simulated cores: the same everywhere. Needs a build with the feature `turns`.
+    Simulated,
     /// Timed on this machine.
     Timed,
 }
@@ -20,6 +22,7 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Counted => "counted",
+            Self::Simulated => "simulated",
             Self::Timed => "timed",
         }
     }
@@ -168,7 +171,11 @@ impl Row {
 /// Returns a general reason why a baseline's cost on the medium differs from the papers' measurements, if there is
 /// one.
 pub fn remark_of(design: &str) -> &'static str {
-    if design == "pactree" { "its search layer stands in DRAM here, on the medium there" } else { "" }
+    if design == "pactree" {
+        "the baseline: its search layer is in DRAM here, on the medium there"
+    } else {
+        ""
+    }
 }
 
 /// Returns a design's name in the papers, if it has one.

@@ -29,7 +29,7 @@ impl Rounds {
     fn of(self, kind: Kind) -> usize {
         match kind {
             // Every round would give the same result.
-            Kind::Counted => 1,
+            Kind::Counted | Kind::Simulated => 1,
             Kind::Timed => self.0,
         }
     }

@@ -137,6 +137,20 @@ mod tests {
     }
 
     #[test]
+    fn remarks_begin_with_the_side_that_causes_the_difference() {
+        let sides =
+            ["ours: ", "the baseline: ", "the machine: ", "the model: ", "the scale: ", "the paper: "];
+        for paper in papers().unwrap() {
+            for figure in paper.figures(Scale::Quick).unwrap() {
+                for row in figure.rows.iter().filter(|row| !row.remark.is_empty()) {
+                    let begins = sides.iter().any(|side| row.remark.starts_with(side));
+                    assert!(begins, "{} {}: {}", paper.name, figure.name, row.remark);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn papers_use_all_their_names_and_lists() {
         for (name, text) in FILES {
             let paper = Paper::read(name, text).unwrap();

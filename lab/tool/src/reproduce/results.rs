@@ -8,7 +8,8 @@ use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::figure::{Kind, Row, X};
+use super::figure::{Figure, Kind, Row, X};
+use super::take::Take;
 
 /// The measurement of a row, and its circumstances.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -107,6 +108,19 @@ impl Measurement {
         }
     }
 
+    /// Takes over the remark that the paper's file has now, if it was measured.
+    pub fn refresh(&mut self, paper: &str, figures: &[Figure]) {
+        if self.paper != paper || self.value.is_none() {
+            return;
+        }
+        let figure = figures.iter().find(|figure| figure.name == self.figure);
+        let is_same = |row: &&Row| (&row.series, &row.metric) == (&self.series, &self.metric);
+        let is_here = |row: &&Row| is_same(row) && (row.x == self.x || matches!(row.take, Take::Curve(_)));
+        if let Some(row) = figure.and_then(|figure| figure.rows.iter().find(is_here)) {
+            self.remark = row.remark.clone();
+        }
+    }
+
     /// Returns whether it is of the same number, regardless of when it was measured.
     pub fn is_of(&self, other: &Self) -> bool {
         self.is_of_series(other) && self.x == other.x
@@ -120,7 +134,7 @@ impl Measurement {
 
     /// Returns whether `row` need not be measured again.
     pub fn serves(&self, (paper, figure): (&str, &str), row: &Row, made: &Made) -> bool {
-        let is_whole_curve = matches!(row.take, super::take::Take::Curve(_));
+        let is_whole_curve = matches!(row.take, Take::Curve(_));
         (self.paper.as_str(), self.figure.as_str()) == (paper, figure)
             && (self.series.as_str(), self.metric.as_str()) == (row.series.as_str(), row.metric.as_str())
             && (is_whole_curve || self.x == row.x)
@@ -227,7 +241,6 @@ mod tests {
     use super::*;
     use crate::reproduce::figure::Said;
     use crate::reproduce::run::Run;
-    use crate::reproduce::take::Take;
 
     fn run(keys: u64) -> Run {
         Run::of(&format!("count --design sstree --records {keys}")).unwrap()
@@ -245,6 +258,29 @@ mod tests {
             paper: Some(Said::of("2", Some("table 1")).unwrap()),
             remark: String::new(),
         }
+    }
+
+    #[test]
+    fn a_measured_number_has_the_remark_of_now() {
+        let mut figure = Figure {
+            name: "1".to_owned(),
+            title: "f".to_owned(),
+            kind: Kind::Counted,
+            x: String::new(),
+            logarithmic: false,
+            rows: vec![row(1), row(2)],
+            note: String::new(),
+        };
+        figure.rows[1].remark = "ours: better".to_owned();
+        let mut measured = Measurement::new(("p", "1"), Kind::Counted, &row(2), vec![1.0], &made());
+        measured.refresh("q", std::slice::from_ref(&figure));
+        assert_eq!(measured.remark, "");
+        measured.refresh("p", std::slice::from_ref(&figure));
+        assert_eq!(measured.remark, "ours: better");
+        let mut failed = Measurement::new(("p", "1"), Kind::Counted, &row(2), Vec::new(), &made());
+        failed.remark = "not measured: x".to_owned();
+        failed.refresh("p", std::slice::from_ref(&figure));
+        assert_eq!(failed.remark, "not measured: x");
     }
 
     fn made() -> Made {

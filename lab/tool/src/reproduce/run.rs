@@ -103,7 +103,12 @@ impl Run {
     pub fn weight(&self) -> u64 {
         let is_one = self.value("--preset").or(self.value("--mix")).is_some();
         let phases = if is_one { 1 } else { 6 };
-        1000 + self.keys + self.operations * phases
+        let once = 1000 + self.keys + self.operations * phases;
+        match self.command() {
+            // About as many times slower than a count.
+            "scale" => 10 * once * self.value("--threads").map_or(8, |list| list.split(',').count() as u64),
+            _ => once,
+        }
     }
 
     /// Returns its approximate memory consumption in bytes: keys in the pool and in DRAM, and the

@@ -110,6 +110,7 @@ pub fn markdown(figure: &Figure, results: &[&Measurement]) -> String {
     let mut text = format!("### {}: {}\n\n", figure.name, figure.title);
     let kind = match figure.kind {
         Kind::Counted => "Counted: the same on every machine.",
+        Kind::Simulated => "Simulated cores: the same on every machine.",
         Kind::Timed => "Timed, on the machine named above.",
     };
     let _ = writeln!(text, "{}\n", [kind, &figure.note].join(" ").trim());

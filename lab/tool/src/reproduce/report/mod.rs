@@ -25,7 +25,11 @@ pub fn check_writable(folder: &Path) -> Outcome {
 pub fn write(folder: &Path, papers: &[(&Paper, Vec<Figure>)], all: &[Measurement]) -> Outcome<PathBuf> {
     let path = folder.join(FILE);
     let new = folder.join("report.html.new");
-    std::fs::write(&new, page::page(papers, all)).map_err(|error| Failure::io(new.display(), &error))?;
+    let mut all = all.to_vec();
+    for (paper, figures) in papers {
+        all.iter_mut().for_each(|result| result.refresh(paper.name, figures));
+    }
+    std::fs::write(&new, page::page(papers, &all)).map_err(|error| Failure::io(new.display(), &error))?;
     std::fs::rename(&new, &path).map_err(|error| Failure::io(path.display(), &error))?;
     Ok(path)
 }

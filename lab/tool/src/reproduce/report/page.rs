@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use super::plot::{Plot, escape};
-use crate::reproduce::figure::{Figure, Kind, X};
+use crate::reproduce::figure::{Figure, X};
 use crate::reproduce::papers::Paper;
 use crate::reproduce::results::Measurement;
 use crate::reproduce::results_command::circumstances;
+use crate::reproduce::summary::{Line, MEANING, total};
 use crate::reproduce::table::{deviation, distinct, number, paper, position};
 
 const STYLE: &str = include_str!("style.css");
@@ -25,16 +26,17 @@ pub fn page(papers: &[(&Paper, Vec<Figure>)], all: &[Measurement]) -> String {
         let _ = writeln!(html, "<p class=\"made\">{}</p>", escape(&line));
     }
     html.push_str(
-        "<p>Counted figures come from a model of the device, and are the same on every machine. Timed ones are of the \
+        "<p>Counted figures come from a model of the device, simulated ones from a model of many cores; both are the same \
+         on every machine. Timed ones are of the \
          machine named above. A ring is the paper\u{2019}s number. Deviations are in percent of it, or in points where both are \
          percent. Click on a head to sort by that column.</p>\n",
     );
-    type Shown<'a> = (&'a Paper, Vec<(&'a Figure, Vec<&'a Measurement>)>);
     let shown: Vec<Shown<'_>> = papers
         .iter()
         .map(|(paper, figures)| (*paper, measured(paper, figures, all)))
         .filter(|(_, figures)| !figures.is_empty())
         .collect();
+    summary(&mut html, &shown);
     html.push_str("<nav>\n");
     for (paper, figures) in &shown {
         let links: Vec<String> = figures
@@ -52,6 +54,36 @@ pub fn page(papers: &[(&Paper, Vec<Figure>)], all: &[Measurement]) -> String {
     }
     let _ = write!(html, "</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n");
     html
+}
+
+/// A paper, and its figures that have results.
+type Shown<'a> = (&'a Paper, Vec<(&'a Figure, Vec<&'a Measurement>)>);
+
+/// Writes which figures are met.
+fn summary(html: &mut String, shown: &[Shown<'_>]) {
+    let _ = writeln!(html, "<h2>Summary</h2>\n<p>{}</p>", escape(MEANING));
+    for (paper, figures) in shown {
+        let lines: Vec<Line> = figures.iter().filter_map(|(figure, rows)| Line::of(figure, rows)).collect();
+        let (met, missed, unmeasured) = total(&lines);
+        let _ = writeln!(
+            html,
+            "<details><summary><b>{}</b>: {met} numbers met, {missed} missed, {unmeasured} not measured</summary>\n\
+             <div class=\"wide\">\n<table>\n<thead><tr><th>figure</th><th>kind</th><th>met</th><th>missed</th>\
+             <th>why</th></tr></thead>\n<tbody>",
+            paper.name
+        );
+        for line in &lines {
+            let Line { figure, kind, met, missed, .. } = line;
+            let (figure, why) = (escape(figure), escape(&line.reasons()));
+            let _ = writeln!(
+                html,
+                "<tr><td>{figure}</td><td>{}</td><td class=\"n\">{met}</td><td class=\"n\">{missed}</td>\
+                 <td>{why}</td></tr>",
+                kind.name()
+            );
+        }
+        html.push_str("</tbody>\n</table>\n</div>\n</details>\n");
+    }
 }
 
 fn anchor(name: &str) -> String {
@@ -75,10 +107,7 @@ fn measured<'a>(
 const ROWS_MAX: usize = 40;
 
 fn show(html: &mut String, paper: &Paper, figure: &Figure, rows: &[&Measurement]) {
-    let kind = match figure.kind {
-        Kind::Counted => "counted",
-        Kind::Timed => "timed",
-    };
+    let kind = figure.kind.name();
     let _ = writeln!(
         html,
         "<section id=\"{}-{}\">\n<h3>{} <span class=\"kind {kind}\">{kind}</span></h3>",

@@ -220,7 +220,11 @@ impl Plot<'_> {
             );
         }
         let series = self.series();
-        for (at, row) in self.rows.iter().enumerate() {
+        // Those at one position beside each other.
+        let positions = distinct(self.rows.iter().map(|row| &row.x));
+        let mut rows = self.rows.clone();
+        rows.sort_by_key(|row| positions.iter().position(|x| **x == row.x));
+        for (at, row) in rows.iter().enumerate() {
             let y = TOP + at as f64 * EACH;
             let colour = series.iter().position(|series| **series == row.series).unwrap_or(0) % COLOURS;
             let name = match &row.x {
