@@ -17,20 +17,17 @@ type Most = [f64; 2];
 const CONTENDED: f64 = 0.4;
 
 /// The limits of a design with words or byte strings: of insert, update and remove.
-///
-/// Beyond [`CONTENDED`] are the table of chunks of a heap, for updates and removals of byte strings, and CCL-BTree's list
-/// of keys that were set aside.
 const MOST: &[(Design, Codec, [Most; 3])] = &[
     (Design::SsTree, Codec::Words, [[4.8, 0.1], [2.3, 0.05], [2.4, 0.05]]),
-    (Design::SsTree, Codec::Texts, [[3.6, 0.12], [6.0, 0.6], [1.2, 0.1]]),
+    (Design::SsTree, Codec::Texts, [[4.8, 0.12], [6.0, 0.4], [1.2, 0.1]]),
     (Design::NbTree, Codec::Words, [[4.9, 0.1], [2.4, 0.05], [2.4, 0.05]]),
-    (Design::NbTree, Codec::Texts, [[5.4, 0.15], [6.1, 0.6], [1.6, 0.06]]),
+    (Design::NbTree, Codec::Texts, [[7.2, 0.15], [6.1, 0.4], [1.6, 0.06]]),
     (Design::CclBTree, Codec::Words, [[3.9, 0.3], [3.1, 0.3], [3.4, 0.15]]),
-    (Design::CclBTree, Codec::Texts, [[3.2, 0.35], [4.7, 0.3], [5.1, 1.6]]),
+    (Design::CclBTree, Codec::Texts, [[3.4, 0.35], [5.0, 0.3], [3.8, 0.4]]),
     (Design::LodgeTree, Codec::Words, [[9.8, 0.1], [9.6, 0.1], [9.2, 0.1]]),
-    (Design::LodgeTree, Codec::Texts, [[9.8, 0.25], [12.0, 0.4], [12.0, 1.1]]),
+    (Design::LodgeTree, Codec::Texts, [[9.8, 0.25], [12.0, 0.4], [12.0, 0.25]]),
     (Design::WoTree, Codec::Words, [[4.1, 0.12], [2.6, 0.1], [2.5, 0.1]]),
-    (Design::WoTree, Codec::Texts, [[4.0, 0.55], [8.5, 1.1], [5.7, 0.8]]),
+    (Design::WoTree, Codec::Texts, [[4.6, 0.4], [5.6, 0.4], [2.0, 0.25]]),
 ];
 
 /// Maximum number of lines that a get of a word takes. The hints of CCL-BTree's index change where a bucket lies in two
