@@ -117,7 +117,7 @@ impl<M: Medium> Heap<M> {
     pub(super) fn empty_nests(&self) {
         let cells = self.nests.get().into_iter().flat_map(Nests::all);
         let nests = cells.filter(|cell| Nest(cell.load(Acquire)).left() != 0);
-        // All of them first: what is given back may be a reason to look for more.
+        // All of them first: a slot that becomes free may be a reason to look for more.
         let nests: Vec<_> = nests.map(|cell| Nest(cell.swap(0, AcqRel))).collect();
         nests.into_iter().for_each(|nest| self.give_back(nest));
     }

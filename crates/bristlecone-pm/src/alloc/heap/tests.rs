@@ -50,6 +50,79 @@ fn idle_caches_of_other_threads_are_used_before_the_pool_is_full() {
     assert_eq!(got, 255);
 }
 
+/// Slots of this many leaves, which take turns.
+fn near(heap: &Heap<Native>, leaves: u64, slots: usize) -> Vec<Vec<u64>> {
+    let mut of_leaves = vec![Vec::new(); leaves as usize];
+    for _ in 0..slots {
+        for (leaf, slots) in (0..).zip(&mut of_leaves) {
+            slots.push(heap.alloc_near(4096 + leaf * 256).unwrap());
+        }
+    }
+    of_leaves
+}
+
+#[test]
+fn slots_of_a_leaf_are_neighbours_by_the_run() {
+    let (pool, tree) = pool(8);
+    let heap = Heap::open(&pool, HeapSpec::new(tree, NODES, 32));
+    let of_leaves = near(&heap, 7, 21);
+    for slots in &of_leaves {
+        for run in slots.chunks(4) {
+            assert!(run.windows(2).all(|pair| pair[1] == pair[0] + 32), "{run:?}");
+        }
+    }
+    let all: BTreeSet<u64> = of_leaves.iter().flatten().copied().collect();
+    assert_eq!((all.len(), heap.stats().live_slots), (147, 147));
+    all.into_iter().for_each(|slot| heap.free(slot));
+    assert_eq!(heap.stats().live_slots, 0);
+}
+
+#[test]
+fn what_is_kept_for_leaves_keeps_no_chunk_and_no_slot_from_others() {
+    let (pool, tree) = pool(4);
+    let heap = Heap::open(&pool, HeapSpec::new(tree, NODES, 64));
+    let kept: Vec<u64> = near(&heap, 500, 1).into_iter().flatten().collect();
+    assert_eq!(heap.stats().chunks, 2);
+    let rest: BTreeSet<u64> = std::iter::from_fn(|| heap.alloc().ok()).collect();
+    assert_eq!(rest.len() + kept.len(), 4 * 1024, "the slots in nests were allocated, too");
+    assert!(kept.iter().all(|slot| !rest.contains(slot)));
+    rest.into_iter().for_each(|slot| heap.free(slot));
+    let more = near(&heap, 500, 3);
+    kept.into_iter().chain(more.into_iter().flatten()).for_each(|slot| heap.free(slot));
+    assert_eq!((heap.stats().live_slots, heap.stats().chunks), (0, 1));
+}
+
+#[test]
+fn large_slots_are_not_kept() {
+    let (pool, tree) = pool(4);
+    let heap = Heap::open(&pool, HeapSpec::new(tree, NODES, 256));
+    let first = near(&heap, 3, 1).concat();
+    assert!(first.windows(2).all(|pair| pair[1] == pair[0] + 256), "{first:?}");
+}
+
+#[test]
+fn threads_that_share_leaves_never_share_a_slot() {
+    let (pool, tree) = pool(64);
+    let heap = Heap::open(&pool, HeapSpec::new(tree, NODES, 32));
+    let rounds = |thread: u64| {
+        let mut held = BTreeSet::new();
+        for round in 0..20_000_u64 {
+            let slot = heap.alloc_near((thread + round) % 5 * 256).unwrap();
+            pool.at::<Word>(slot).store(pool.medium(), thread << 32 | round);
+            assert!(held.insert((round, slot)));
+            if round % 3 == 0
+                && let Some((round, slot)) = held.pop_first()
+            {
+                assert_eq!(pool.at::<Word>(slot).load(pool.medium()), thread << 32 | round);
+                heap.free(slot);
+            }
+        }
+        held.into_iter().for_each(|(_, slot)| heap.free(slot));
+    };
+    std::thread::scope(|scope| (1..=4).for_each(|thread| _ = scope.spawn(move || rounds(thread))));
+    assert_eq!((heap.stats().live_slots, heap.stats().chunks), (0, 1));
+}
+
 #[test]
 fn threads_never_share_a_slot() {
     let (pool, tree) = pool(64);
