@@ -46,7 +46,7 @@ pub unsafe extern "C" fn bristlecone_tree_expiring(
         open(tree, expiring, |inside| {
             let open = inside.get()?;
             let (tree, member) = (open.tree.clone(), Arc::clone(&open.member));
-            Ok(OpenTree { words: None, live: Some(tree.clone().expiring()?), tree, member })
+            Ok(OpenTree { words: None, live: Some(Box::new(tree.clone().expiring()?)), tree, member })
         })
     }
 }

@@ -104,7 +104,7 @@ impl Iter {
     /// Returns an iterator over the items within bounds, live ones if the handle shows only these.
     fn within(open: &OpenTree, bounds: &dynamic::Bounds) -> Outcome<Self> {
         if let Some(live) = &open.live {
-            let live = Box::new(live.clone());
+            let live = live.clone();
             // SAFETY: in a box, which `State` drops after its items; the results of these do not borrow.
             let items = Items::Live(unsafe { extend(&*live) }.range_within(bounds)?);
             return Ok(Self::of(open, items, Lent { _live: Some(live), ..Lent::default() }));

@@ -136,7 +136,7 @@ pub struct OpenTree {
     pub words: Option<Tree<u64, u64>>,
     pub tree: dynamic::Tree,
     /// The same tree, if the handle shows only values that have not expired.
-    pub live: Option<dynamic::ExpiringTree>,
+    pub live: Option<Box<dynamic::ExpiringTree>>,
     pub member: Arc<()>,
 }
 
@@ -149,7 +149,7 @@ impl OpenTree {
 
     /// Returns the tree of live values.
     pub fn expiring(&self) -> Outcome<&dynamic::ExpiringTree> {
-        self.live.as_ref().ok_or_else(|| self.needs("one from bristlecone_tree_expiring"))
+        self.live.as_deref().ok_or_else(|| self.needs("one from bristlecone_tree_expiring"))
     }
 
     #[cold]
@@ -159,7 +159,7 @@ impl OpenTree {
 
     /// Returns the kind of the values that the handle takes and shows.
     pub fn value_kind(&self) -> &Kind {
-        self.live.as_ref().map_or(self.tree.value_kind(), dynamic::ExpiringTree::value_kind)
+        self.live.as_deref().map_or(self.tree.value_kind(), dynamic::ExpiringTree::value_kind)
     }
 
     /// Calls `show` with the value of a key.

@@ -18,7 +18,6 @@ mod span;
 mod syntax;
 mod target;
 
-use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
