@@ -157,8 +157,8 @@ impl<M: Medium> Heap<M> {
             // thread that frees the last slot now sees the old threshold or this one; neither is too low.
             slots.look_at.store(cached + live / 2, Release);
             drop(chunks);
-            // Some of these slots may be in nests.
-            if live > 0 {
+            // Most of these slots may be in nests. Looking into all nests pays only for a chunk that may then be free.
+            if live > 0 && live <= self.slots_per_chunk() / 4 {
                 self.empty_nests();
             }
             return;
