@@ -45,11 +45,11 @@ class ExpiringTree {
   #live;
 
   /** Takes a tree by a handle that shows only live values. */
-  constructor(live) {
-    this.#live = live;
-    this.name = live.name;
+  constructor(tree) {
+    this.#live = tree;
+    this.name = tree.name;
     /** The handle, for the pool. */
-    this.handle = live.handle;
+    this.handle = tree.handle;
   }
 
   get keyKind() {
