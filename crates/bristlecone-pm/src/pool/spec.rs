@@ -4,6 +4,8 @@ use super::layout::PARAMS;
 
 /// What separates the name of the value type from the time after which values expire.
 const EXPIRE_AFTER: char = ';';
+/// How the names of value types begin that have a time.
+const EXPIRING: &str = "Expiring<";
 
 /// A tree's index in the directory, which its chunks name as their owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,9 +77,12 @@ impl TreeSpec {
     /// Returns a copy with a value type and a time in the form of [`stored_value_kind`](Self::stored_value_kind). Any other
     /// text is the name of a type.
     pub fn with_stored_value_kind(self, stored: String) -> Self {
+        let of_expiring = |(kind, millis): &(String, u64)| {
+            kind.starts_with(EXPIRING) && *millis > 0 && stored == format!("{kind}{EXPIRE_AFTER}{millis}")
+        };
         let split = stored.rsplit_once(EXPIRE_AFTER);
         let timed = split.and_then(|(kind, millis)| Some((kind.to_owned(), millis.parse().ok()?)));
-        let (value_kind, expire_after_ms) = timed.filter(|(_, millis)| *millis > 0).unwrap_or((stored, 0));
+        let (value_kind, expire_after_ms) = timed.filter(of_expiring).unwrap_or((stored, 0));
         Self { value_kind, expire_after_ms, ..self }
     }
 
@@ -103,11 +108,15 @@ mod tests {
         let spec = |kind: &str| TreeSpec::new("t", 1, "u64", kind);
         let timed = spec("Expiring<(str, u64)>").with_expire_after(900_000);
         assert_eq!(timed.stored_value_kind(), "Expiring<(str, u64)>;900000");
-        for spec in [timed, spec("u64"), spec(""), spec("Expiring<u64>").with_expire_after(u64::MAX)] {
+        for spec in
+            [timed, spec("u64"), spec(""), spec("mine;5"), spec("Expiring<u64>").with_expire_after(u64::MAX)]
+        {
             let stored = spec.stored_value_kind();
             assert_eq!(TreeSpec::new("t", 1, "u64", "").with_stored_value_kind(stored), spec);
         }
-        for unknown in ["u64;", "u64;0", "u64;x", "u64;-1", "u64;18446744073709551616", ";"] {
+        let of_others = ["u64;", "u64;0", "u64;x", "u64;-1", "u64;18446744073709551616", ";", "mine;5", ";5"];
+        let damaged = ["Expiring<u64>;0", "Expiring<u64>;05", "Expiring<u64>;+5", "Expiring<u64>;"];
+        for unknown in of_others.into_iter().chain(damaged) {
             assert_eq!(spec("").with_stored_value_kind(unknown.to_owned()), spec(unknown), "{unknown}");
         }
     }
