@@ -30,11 +30,11 @@
 //! #     ) -> Sent<InstallSnapshotResponse<u64>, InstallSnapshotError> { alone() }
 //! #     async fn vote(&mut self, _: VoteRequest<u64>, _: RPCOption) -> Sent<VoteResponse<u64>> { alone() }
 //! # }
-//! # let network = Alone;
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = format!("/dev/shm/bristlecone-doc-raft-{}", std::process::id());
+//! # let network = Alone;
 //! let (log, state) = bristlecone_raft::open::<Types>(&folder, &Options::new())?;
 //! let map = state.map();
 //! let raft = Raft::new(1, Arc::new(Config::default()), network, log, state).await?;
