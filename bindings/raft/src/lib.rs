@@ -1,6 +1,7 @@
 //! Storage for [openraft] in Bristlecone pools: a log store, and a replicated ordered map.
 //!
 //! ```
+//! use std::collections::BTreeMap;
 //! use std::sync::Arc;
 //!
 //! use bristlecone_raft::{Command, Options, Reply, SnapshotFile, openraft};
@@ -38,7 +39,7 @@
 //! let (log, state) = bristlecone_raft::open::<Types>(&folder, &Options::new())?;
 //! let map = state.map();
 //! let raft = Raft::new(1, Arc::new(Config::default()), network, log, state).await?;
-//! raft.initialize([(1, BasicNode::new("127.0.0.1:21001"))]).await?;
+//! raft.initialize(BTreeMap::from([(1, BasicNode::new("127.0.0.1:21001"))])).await?;
 //! # raft.wait(None).current_leader(1, "elected").await?;
 //!
 //! raft.client_write(Command::Put { key: b"Methuselah".into(), value: b"4857".into() }).await?;
