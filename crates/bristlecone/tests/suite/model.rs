@@ -466,6 +466,7 @@ fn types_and_options_are_those_of_the_tree() {
     let error = wide.clone().option("subnode_bytes", 256).create::<u64, u64>().unwrap_err();
     assert!(error.to_string().contains("max_subnodes=5 needs a subnode_bytes of 128 or 192"), "{error}");
     drop(wide.option("subnode_bytes", 192).create::<u64, u64>().unwrap());
+    pool.drop_tree("u").unwrap();
     // Two handles share one tree.
     let again = pool.tree::<u64, u64>("t").unwrap();
     again.insert(1, 2).unwrap();
