@@ -74,7 +74,9 @@ fn entries_expire() {
         tree("del @p @t").refused(2, "");
     }
     bench.run("create @p --tree plain --key str --value u64").ok();
-    bench.run("put @p plain x 1 --ttl 1h").refused(2, "times are for trees with values of kind Expiring<…>, and plain has u64");
+    bench
+        .run("put @p plain x 1 --ttl 1h")
+        .refused(2, "times are for trees with values of kind Expiring<…>, and plain has u64");
     assert_eq!(bench.run("del @p plain --expired").ok(), "removed 0 entries\n");
 }
 
