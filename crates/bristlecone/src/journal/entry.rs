@@ -348,10 +348,10 @@ mod tests {
 
     #[test]
     fn changes_of_the_directory_round_trip() {
-        let spec = TreeSpec::new("oaks", 2, "u64", "str").with_params([1, 2, 3, 4, 5, 6, 7, 8]);
+        let of = |value_kind| TreeSpec::new("oaks", 2, "u64", value_kind).with_params([1, 2, 3, 4, 5, 6, 7, 8]);
         let all = [
-            Directory::Create(TreeId(7), spec.clone()),
-            Directory::Create(TreeId(8), spec.with_expire_after(900_000)),
+            Directory::Create(TreeId(7), of("str")),
+            Directory::Create(TreeId(8), of("Expiring<str>").with_expire_after(900_000)),
             Directory::Drop(TreeId(1)),
             Directory::Rename(TreeId(2), "elms".to_owned()),
             Directory::Clear(TreeId(3), TreeId(4), "firs".to_owned()),
