@@ -348,7 +348,8 @@ mod tests {
 
     #[test]
     fn changes_of_the_directory_round_trip() {
-        let of = |value_kind| TreeSpec::new("oaks", 2, "u64", value_kind).with_params([1, 2, 3, 4, 5, 6, 7, 8]);
+        let of =
+            |value_kind| TreeSpec::new("oaks", 2, "u64", value_kind).with_params([1, 2, 3, 4, 5, 6, 7, 8]);
         let all = [
             Directory::Create(TreeId(7), of("str")),
             Directory::Create(TreeId(8), of("Expiring<str>").with_expire_after(900_000)),
