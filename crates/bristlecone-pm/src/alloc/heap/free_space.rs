@@ -156,9 +156,10 @@ impl<M: Medium> Heap<M> {
             // Half of them must be freed before a thread looks again, which bounds the total cost of looking. A
             // thread that frees the last slot now sees the old threshold or this one; neither is too low.
             slots.look_at.store(cached + live / 2, Release);
+            let is_last = chunks.all.len() < 2;
             drop(chunks);
             // Most of these slots may be in nests. Looking into all nests pays only for a chunk that may then be free.
-            if live > 0 && live <= self.slots_per_chunk() / 4 {
+            if !is_last && live > 0 && live <= self.slots_per_chunk() / 4 {
                 self.empty_nests();
             }
             return;

@@ -145,6 +145,7 @@ pub struct Heap<M: Medium> {
     growing: Mutex<()>,
     /// Groups of caches, each created with the first slot of one of its threads.
     caches: [OnceLock<Caches>; GROUPS],
+    /// Slots kept for leaves, since the first record.
     nests: OnceLock<Nests>,
     /// Chunks with unswept words of slots, and how many such words are left.
     pub(super) unswept: Mutex<Vec<(Arc<Slots>, usize)>>,

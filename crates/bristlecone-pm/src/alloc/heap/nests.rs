@@ -17,9 +17,10 @@ const _: () = assert!(64 % RUN == 0);
 /// The first slots of all runs of a word.
 const FIRST_OF_RUNS: u64 = u64::MAX / RUN_BITS;
 
-const NESTS_OF_PAGE: usize = 1 << 10;
+/// Nests of a page, and pages of a folder.
+const FANOUT: usize = 1 << 7;
 /// Leaves that are further apart than all nests may share one.
-const PAGES: usize = 1 << 10;
+const FOLDERS: usize = 1 << 6;
 /// Bytes of the largest slots that are kept: neighbours of more than two lines have nothing in common.
 const SLOT_BYTES_MAX: u32 = 128;
 /// Bytes of the smallest leaves.
@@ -47,27 +48,33 @@ impl Nest {
 }
 
 type Page = Box<[AtomicU64]>;
+type Folder = Box<[OnceLock<Page>]>;
 
-/// The nests of a heap.
+/// The nests of a heap, in pages made as leaves need them: a small tree has one, and all take 4 KiB.
 #[derive(Debug)]
-pub struct Nests(Box<[OnceLock<Page>]>);
+pub struct Nests(Box<[OnceLock<Folder>]>);
 
 impl Default for Nests {
     fn default() -> Self {
-        Self((0..PAGES).map(|_| OnceLock::new()).collect())
+        Self(new_box(FOLDERS))
     }
+}
+
+fn new_box<T: Default>(length: usize) -> Box<[T]> {
+    (0..length).map(|_| T::default()).collect()
 }
 
 impl Nests {
     fn of(&self, leaf: u64) -> &AtomicU64 {
         let at = (leaf / LEAF_BYTES) as usize;
-        let page = &self.0[at / NESTS_OF_PAGE % PAGES];
-        let page = page.get_or_init(|| (0..NESTS_OF_PAGE).map(|_| AtomicU64::new(0)).collect());
-        &page[at % NESTS_OF_PAGE]
+        let folder = self.0[at / FANOUT / FANOUT % FOLDERS].get_or_init(|| new_box(FANOUT));
+        let page = folder[at / FANOUT % FANOUT].get_or_init(|| new_box(FANOUT));
+        &page[at % FANOUT]
     }
 
     fn all(&self) -> impl Iterator<Item = &AtomicU64> {
-        self.0.iter().filter_map(OnceLock::get).flatten()
+        let folders = self.0.iter().filter_map(OnceLock::get);
+        folders.flatten().filter_map(OnceLock::get).flatten()
     }
 }
 
