@@ -15,12 +15,12 @@ mod workload;
 use std::process::ExitCode;
 
 use bristlecone_cli::{answer, interrupt};
+use bristlecone_pm::sync::HAS_TURNS;
 use clap::Parser;
 
 use crate::args::{Cli, Command};
 
 /// Gives simulated runs the same addresses.
-#[cfg(feature = "turns")]
 #[global_allocator]
 static HEAP: bristlecone_device::cores::SimulatorHeap = bristlecone_device::cores::SimulatorHeap::new();
 
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return answer::refuse("bristlecone-lab", &error),
     };
-    if matches!(cli.command, Command::Scale(_) | Command::Reproduce(_)) && cfg!(feature = "turns") {
+    if matches!(cli.command, Command::Scale(_) | Command::Reproduce(_)) && HAS_TURNS {
         addresses::fix();
     }
     // A process that forks must have one thread.

@@ -1,5 +1,6 @@
 //! The device: modules with buffers in front of media that read and write more than a line.
 
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::num::NonZeroUsize;
 
 use bristlecone_random::Generator;
@@ -7,6 +8,14 @@ use lru::LruCache;
 
 use super::counts::Writer;
 use super::profile::Profile;
+
+/// Media lines by number, the last used first. The hash has no random seed: when a table grows depends on it, and with
+/// that the addresses of what a simulated thread allocates next.
+type Recent<T> = LruCache<usize, T, BuildHasherDefault<DefaultHasher>>;
+
+fn recent<T>(most: NonZeroUsize) -> Recent<T> {
+    LruCache::with_hasher(most, BuildHasherDefault::default())
+}
 
 /// A media line in a write buffer.
 struct Unit {
@@ -28,7 +37,7 @@ pub(crate) struct MediaWrite {
 
 /// Media lines waiting to be written, by number.
 struct WriteBuffer {
-    units: LruCache<usize, Unit>,
+    units: Recent<Unit>,
     /// Chooses the evicted line, if eviction is random.
     random: Option<Generator>,
 }
@@ -51,7 +60,7 @@ impl WriteBuffer {
 
 struct Module {
     writes: Option<WriteBuffer>,
-    reads: Option<LruCache<usize, ()>>,
+    reads: Option<Recent<()>>,
 }
 
 /// All modules.
@@ -64,10 +73,10 @@ impl Media {
     pub fn new(profile: Profile) -> Self {
         let module = |number: usize| Module {
             writes: NonZeroUsize::new(profile.write_buffer_lines).map(|lines| WriteBuffer {
-                units: LruCache::new(lines),
+                units: recent(lines),
                 random: profile.random_eviction.then(|| Generator::new(number as u64)),
             }),
-            reads: NonZeroUsize::new(profile.read_buffer_lines).map(LruCache::new),
+            reads: NonZeroUsize::new(profile.read_buffer_lines).map(recent),
         };
         Self { profile, modules: (0..profile.modules).map(module).collect() }
     }

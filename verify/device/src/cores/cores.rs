@@ -115,7 +115,7 @@ impl Cores {
             switches: RefCell::new(vec![std::ptr::null(); threads]),
             callers: callers.then(RefCell::default),
         });
-        heap::simulate(true);
+        heap::allocate_in(heap::Place::NewHeap);
         epoch::simulate(threads, Frees::Usual);
         Ok(Self { run, medium, begun: 0 })
     }
@@ -187,7 +187,7 @@ impl Cores {
 impl Drop for Cores {
     fn drop(&mut self) {
         epoch::simulate(0, Frees::Usual);
-        heap::simulate(false);
+        heap::allocate_in(heap::Place::System);
     }
 }
 
@@ -277,10 +277,13 @@ impl Run {
     #[cold]
     fn note_callers(&self, lines: Vec<u32>) {
         let Some(callers) = &self.callers else { return };
+        // What a backtrace allocates depends on where the system has loaded the program.
+        heap::allocate_in(heap::Place::System);
         let now = own_functions(&std::backtrace::Backtrace::force_capture().to_string());
         for line in lines {
             callers.borrow_mut().insert(line, now.clone());
         }
+        heap::allocate_in(heap::Place::Heap);
     }
 }
 

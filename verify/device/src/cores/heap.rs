@@ -5,6 +5,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
+use bristlecone_pm::sync::HAS_TURNS;
+
 /// Address space of the heap.
 const RESERVED_BYTES: usize = 1 << 38;
 const PAGE_BYTES: usize = 4096;
@@ -15,7 +17,7 @@ const SMALL_BYTES: usize = 1024;
 const CLASSES: usize = SMALL_BYTES / UNIT + 64;
 
 /// The global allocator of programs that simulate cores. A thread that simulates gets memory from a heap of its own;
-/// every other call is one of the system's allocator.
+/// every other call is one of the system's allocator, and so is each in a build without `turns`.
 pub struct SimulatorHeap {
     held: AtomicBool,
     heap: UnsafeCell<Heap>,
@@ -26,15 +28,27 @@ struct Heap {
     used: usize,
     /// The first free block of each class, which contains the address of the next one.
     free: [usize; CLASSES],
+    /// Number of blocks in use.
+    live: usize,
+}
+
+/// Where the calling thread allocates.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    System,
+    /// In the heap.
+    Heap,
+    /// In the heap, which is to forget what was freed before: where that lies depends on the runs before.
+    NewHeap,
 }
 
 thread_local! {
-    static SIMULATES: Cell<bool> = const { Cell::new(false) };
+    static PLACE: Cell<Place> = const { Cell::new(Place::System) };
 }
 
-/// Makes the calling thread allocate from the heap, or no longer.
-pub(super) fn simulate(whether: bool) {
-    SIMULATES.set(whether);
+/// Makes the calling thread allocate there.
+pub(super) fn allocate_in(place: Place) {
+    PLACE.set(place);
 }
 
 /// Returns the class of a block, and its size.
@@ -56,7 +70,7 @@ impl Default for SimulatorHeap {
 impl SimulatorHeap {
     /// Creates a heap.
     pub const fn new() -> Self {
-        let heap = Heap { base: 0, used: 0, free: [0; CLASSES] };
+        let heap = Heap { base: 0, used: 0, free: [0; CLASSES], live: 0 };
         Self { held: AtomicBool::new(false), heap: UnsafeCell::new(heap) }
     }
 
@@ -80,6 +94,11 @@ impl Heap {
         if self.base == 0 && !self.reserve() {
             return std::ptr::null_mut();
         }
+        if PLACE.replace(Place::Heap) == Place::NewHeap {
+            self.free = [0; CLASSES];
+            self.used = if self.live == 0 { 0 } else { self.used.next_multiple_of(PAGE_BYTES) };
+        }
+        self.live += 1;
         let (class, bytes) = class(layout);
         let first = self.free[class];
         if first != 0 {
@@ -97,6 +116,7 @@ impl Heap {
     }
 
     fn free(&mut self, block: *mut u8, layout: Layout) {
+        self.live -= 1;
         let (class, _) = class(layout);
         // SAFETY: the block is no longer used, and has space for an address.
         unsafe { *block.cast::<usize>() = self.free[class] };
@@ -124,7 +144,7 @@ unsafe impl Sync for SimulatorHeap {}
 // SAFETY: blocks are of at least the wanted size and alignment, and no two that are in use overlap.
 unsafe impl GlobalAlloc for SimulatorHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if SIMULATES.get() && layout.align() <= PAGE_BYTES {
+        if HAS_TURNS && PLACE.get() != Place::System && layout.align() <= PAGE_BYTES {
             return self.with(|heap| heap.alloc(layout));
         }
         // SAFETY: as the caller promises.
@@ -132,7 +152,7 @@ unsafe impl GlobalAlloc for SimulatorHeap {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if self.has(block.addr()) {
+        if HAS_TURNS && self.has(block.addr()) {
             return self.with(|heap| heap.free(block, layout));
         }
         // SAFETY: as the caller promises, and the block is not of this heap.
@@ -148,7 +168,7 @@ mod tests {
     fn a_simulating_thread_gets_the_same_addresses_for_the_same_calls() {
         let offsets = || {
             let heap = SimulatorHeap::new();
-            simulate(true);
+            allocate_in(Place::NewHeap);
             let mut blocks = Vec::new();
             let mut offsets = Vec::new();
             for round in 0..200_usize {
@@ -168,7 +188,7 @@ mod tests {
                     unsafe { heap.dealloc(block, layout) };
                 }
             }
-            simulate(false);
+            allocate_in(Place::System);
             offsets
         };
         assert_eq!(offsets(), offsets());
