@@ -29,8 +29,7 @@ fn text(number: u64) -> String {
 
 fn named(keep: &str) -> KeepIndex {
     match keep {
-        "kept" => KeepIndex::AfterKill,
-        "auto" => KeepIndex::Auto,
+        "kept" => KeepIndex::Auto,
         _ => KeepIndex::Never,
     }
 }
