@@ -409,10 +409,6 @@ fn keys_that_arrive_in_order_fill_leaves() {
         assert!(bytes < 64 * KEYS, "{bytes} bytes of {}", shape.design);
         let others = [Arrival::Descending, Arrival::Series, Arrival::DescendingSeries, Arrival::Clusters];
         for arrival in others {
-            if matches!((arrival, shape.design), (Arrival::DescendingSeries, Design::CclBTree)) {
-                // A leaf begins with an item: see `cclbtree/split.rs`.
-                continue;
-            }
             for (ascending, other) in ascending.iter().zip(load(arrival)) {
                 println!(
                     "{}, {arrival:?}: {} leaves, ascending {}",

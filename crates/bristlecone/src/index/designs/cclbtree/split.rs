@@ -52,12 +52,12 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         let fence = state.leaf != self.first && stay & 1 == 0;
         let usable = self.slots - usize::from(fence);
         let least = len.saturating_sub(self.slots).max(1);
-        // A run ends its leaf: see `parts/split.rs`. A leaf begins with an item, so keys that descend towards other ones
-        // would go on in the other leaf.
+        // A run ends its leaf: see `parts/split.rs`. A leaf begins with an item. So that descending keys go on in a leaf of
+        // their own, it begins with the last item below them.
         let kept = match run_of::<K>(&parts) {
             Some((Run::Ascending, run)) => run.end.min(len - 1).max(least).min(usable),
-            Some((Run::Descending, run)) if run.start == 0 => least.min(usable),
-            _ => len / 2,
+            Some((Run::Descending, run)) => run.start.saturating_sub(1).max(least).min(usable),
+            None => len / 2,
         };
         let (lower, upper) = parts.split_at(kept);
         self.pool.events().note_split();
