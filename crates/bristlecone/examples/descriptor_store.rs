@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use bristlecone::{Pool, Tree};
+use bristlecone::{KeepIndex, Pool, Tree};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -109,7 +109,7 @@ impl Files {
 
     /// Opens the pool, or creates it.
     pub fn open(&self) -> bristlecone::Result<Pool> {
-        let options = Pool::options().create(true);
+        let options = Pool::options().create(true).keep_index(KeepIndex::AfterKill);
         options.open_fd(self.pool.as_fd(), Some(self.index.as_fd()))
     }
 }

@@ -29,7 +29,8 @@ fn text(number: u64) -> String {
 
 fn named(keep: &str) -> KeepIndex {
     match keep {
-        "kept" => KeepIndex::Auto,
+        "kept" => KeepIndex::AfterKill,
+        "auto" => KeepIndex::Auto,
         _ => KeepIndex::Never,
     }
 }

@@ -92,12 +92,11 @@ const LOCK_LOOKS: usize = 5;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeepIndex {
-    /// Over a clean close, if rebuilding it would take more than some milliseconds. Over a kill, in designs that can: the
-    /// next process takes over what the killed one had open.
+    /// Over a clean close, if rebuilding it would take more than some milliseconds. After a kill it is rebuilt.
     #[default]
     Auto,
-    /// As `Auto`, but after a kill it is rebuilt.
-    AfterClose,
+    /// As `Auto`, and the next process takes over what a killed one had open, in designs that can.
+    AfterKill,
     /// Over a clean close and a kill, regardless of size.
     Always,
     /// Never: it is memory of this process.
@@ -107,7 +106,7 @@ pub enum KeepIndex {
 impl KeepIndex {
     /// Returns whether the index outlives a kill.
     fn is_over_kills(self) -> bool {
-        matches!(self, Self::Auto | Self::Always)
+        matches!(self, Self::AfterKill | Self::Always)
     }
 }
 

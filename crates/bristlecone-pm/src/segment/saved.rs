@@ -154,7 +154,7 @@ impl Segment {
         gone.into_iter().for_each(|tree| self.forget(tree));
         let is_worthwhile = || match self.keep {
             KeepIndex::Always => true,
-            KeepIndex::Auto | KeepIndex::AfterClose => self.bytes() >= WORTHWHILE_BYTES,
+            KeepIndex::Auto | KeepIndex::AfterKill => self.bytes() >= WORTHWHILE_BYTES,
             KeepIndex::Never => false,
         };
         if self.state().trees.is_empty() || !is_worthwhile() {

@@ -314,18 +314,18 @@ fn a_killed_process_leaves_the_trees_that_it_had_open() {
     for (found, keep) in [
         (identity(4, false, 9), KeepIndex::Always),
         (identity(3, true, 9), KeepIndex::Always),
-        (identity(3, false, 9), KeepIndex::AfterClose),
+        (identity(3, false, 9), KeepIndex::Auto),
     ] {
         assert!(!open(found, keep).was_found());
         leave(3);
     }
-    let segment = open(identity(3, false, 9), KeepIndex::Auto);
+    let segment = open(identity(3, false, 9), KeepIndex::AfterKill);
     assert!(segment.was_found() && segment.recover_tree(4, Words::resume).is_none());
     // Kept for the next opening, until the tree is opened.
     flock(&segment.file, FlockOperation::Unlock).unwrap();
     owner::give_back(&segment.file, Lock::Writer);
     std::mem::forget(segment);
-    let segment = open(identity(9, false, 10), KeepIndex::Auto);
+    let segment = open(identity(9, false, 10), KeepIndex::AfterKill);
     let words = segment.recover_tree(5, Words::resume).unwrap();
     assert!(words.is_of(5) && segment.recover_tree(5, Words::resume).is_none());
     let other = Words::new(&Memory::of(Some(&segment)), 8);

@@ -240,13 +240,13 @@ impl PoolOptions {
         self
     }
 
-    /// Sets whether the index survives in shared memory, so that the next open takes milliseconds for any pool size
-    /// (default: [`KeepIndex::Auto`]: a clean close of a pool that takes longer to recover, and a kill of the process).
+    /// Sets whether the index survives a clean close in shared memory, so that the next open takes milliseconds for any
+    /// pool size (default: [`KeepIndex::Auto`], for pools that take longer to recover).
     ///
     /// The DRAM part of each tree is then stored in a file in `/dev/shm`. Only its owner may read the file, and it uses
-    /// as much memory as the index would in the process. A clean close and a kill leave the file; the next open by a
-    /// library with the same layout continues with it. After a change by another program or a reboot, the file is
-    /// ignored and the pool is recovered. If `/dev/shm` is full, the index uses process memory. The file of a deleted pool is
+    /// as much memory as the index would in the process. A clean close leaves the file; the next open by the same
+    /// library version continues with it. After a crash, a change by another program, or a reboot, the file is ignored
+    /// and the pool is recovered. If `/dev/shm` is full, the index uses process memory. The file of a deleted pool is
     /// removed when the next pool is opened.
     ///
     /// ```

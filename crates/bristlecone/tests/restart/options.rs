@@ -8,7 +8,7 @@ use bristlecone_matrix::process::{self, Process};
 use crate::common::Scratch;
 
 const TEST: &str = "options::an_index_is_taken_over_if_both_processes_ask_for_it";
-const ALL: [KeepIndex; 4] = [KeepIndex::Auto, KeepIndex::Never, KeepIndex::AfterClose, KeepIndex::Always];
+const ALL: [KeepIndex; 4] = [KeepIndex::Auto, KeepIndex::Never, KeepIndex::AfterKill, KeepIndex::Always];
 
 fn open(path: &Path, keep: KeepIndex) -> Pool {
     Pool::options().max_bytes(64 << 20).create(true).keep_index(keep).open(path).unwrap()
@@ -53,7 +53,7 @@ fn an_index_is_taken_over_if_both_processes_ask_for_it() {
     if let Some([design, keep, path]) = process::role().as_deref() {
         return write(design, keep, path);
     }
-    let asks = |keep| matches!(keep, KeepIndex::Auto | KeepIndex::Always);
+    let asks = |keep| matches!(keep, KeepIndex::AfterKill | KeepIndex::Always);
     for design in Design::ALL.iter().copied() {
         for writer in ALL {
             for next in ALL {
