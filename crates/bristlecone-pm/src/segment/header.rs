@@ -50,6 +50,10 @@ impl PoolFileId {
         Some(Self { device: metadata.dev(), inode: metadata.ino(), path })
     }
 
+    fn is_same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
     /// Returns whether the path still names the same file.
     pub fn is_there(&self) -> bool {
         let is_own =
@@ -76,13 +80,19 @@ impl Header {
         })
     }
 
-    /// Returns whether the last user of the pool closed it with this segment, or was killed while using it.
+    /// Returns whether the last user of the pool closed it with this segment, or was killed while using it. A killed one
+    /// used it with this file: a copy made before the kill has the same number, and is older.
     pub fn fits(&self, identity: &Identity<'_>) -> bool {
+        let is_same = || match (&self.pool, identity.pool) {
+            (Some(pool), Some(path)) => PoolFileId::of(path).is_some_and(|now| pool.is_same_file(&now)),
+            (pool, path) => pool.is_none() && path.is_none(),
+        };
         let numbers = if identity.was_clean { (identity.seal, 0) } else { (0, identity.seal) };
         identity.seal != 0
             && (self.uuid, self.layout) == (identity.uuid, identity.layout)
             && (self.number, self.opening) == numbers
             && boot() == Some(self.boot)
+            && (identity.was_clean || is_same())
     }
 
     /// Returns the header for another opening, which uses the segment from here on. The pool's file may have another name

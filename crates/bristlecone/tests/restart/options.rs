@@ -70,6 +70,21 @@ fn an_index_is_taken_over_if_both_processes_ask_for_it() {
 }
 
 #[test]
+fn a_copy_in_the_place_of_a_killed_pool_is_recovered() {
+    let _alone = crate::alone();
+    for design in Design::ALL.iter().copied() {
+        let scratch = Scratch::new();
+        start_and_kill(design, KeepIndex::Always, &scratch.0);
+        let copy = scratch.0.with_extension("copy");
+        std::fs::copy(&scratch.0, &copy).unwrap();
+        std::fs::rename(&copy, &scratch.0).unwrap();
+        let pool = open(&scratch.0, KeepIndex::Always);
+        assert!(!pool.info().index_was_kept, "{design}");
+        verify(&pool, &format!("{design}, a copy"));
+    }
+}
+
+#[test]
 fn a_renamed_pool_keeps_its_index_and_is_followed() {
     let _alone = crate::alone();
     let (old, scratch) = (Scratch::new(), Scratch::new());
