@@ -133,7 +133,7 @@ struct Expected {
     model: Model,
     /// Values that keys may have instead, of operations that kills interrupted.
     maybe: BTreeMap<u64, Vec<Option<u64>>>,
-    /// Batches that kills interrupted, of whose keys no later operation is known.
+    /// Batches that kills interrupted, of whose keys no other operation is known that may have taken effect.
     batches: Vec<Vec<Part>>,
     /// Number of acknowledged changes of the directory in the last life.
     aside: usize,
@@ -152,11 +152,15 @@ impl Expected {
                 apply(&mut self.model, part);
             }
             let interrupted = operations.next().unwrap();
+            // Whether an operation that an earlier kill interrupted changed the key, the tree cannot tell then.
+            let is_clear = interrupted.parts().iter().all(|part| !self.maybe.contains_key(&part.0));
             for (key, value) in interrupted.parts() {
                 self.forget_batches(key);
                 self.maybe.entry(key).or_default().push(value);
             }
-            if let Operation::Batch(parts) = interrupted {
+            if let Operation::Batch(parts) = interrupted
+                && is_clear
+            {
                 self.batches.push(parts);
             }
         }
