@@ -81,7 +81,7 @@ pub struct Workload {
     /// Number of entries of a scan: LENGTH, or MIN-MAX uniformly [default: 100; ycsb-e: 1-100]
     #[arg(long, alias = "scan_size", value_name = "LENGTH")]
     scan_length: Option<ScanLength>,
-    /// Type of the keys: u64, or byte strings as bytes:LENGTH or bytes:MIN-MAX; a list runs each.
+    /// Type of the keys: u64, or byte strings as bytes:LENGTH, bytes:MIN-MAX or urls; a list runs each.
     #[arg(long = "key", short = 'k', alias = "key_size", value_name = "LIST", default_value = "u64", value_parser = Shape::of_keys, value_delimiter = ',')]
     keys: Vec<Shape>,
     /// Type of the values: u64, or byte strings as bytes:LENGTH or bytes:MIN-MAX; a list runs each.

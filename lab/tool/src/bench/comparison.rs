@@ -100,15 +100,9 @@ pub struct Results {
 pub fn run(plan: &Plan, scratch: &Scratch, output: &Output) -> Outcome<Results> {
     match (plan.key, plan.value) {
         (Shape::U64, Shape::U64) => rounds::<u64, u64>(plan, scratch, output, of_words),
-        (Shape::U64, Shape::Bytes { .. }) => {
-            rounds::<u64, &'static [u8]>(plan, scratch, output, to_bytes::<u64>)
-        }
-        (Shape::Bytes { .. }, Shape::U64) => {
-            rounds::<&'static [u8], u64>(plan, scratch, output, to_words::<&'static [u8]>)
-        }
-        (Shape::Bytes { .. }, Shape::Bytes { .. }) => {
-            rounds::<&'static [u8], &'static [u8]>(plan, scratch, output, to_bytes::<&'static [u8]>)
-        }
+        (Shape::U64, _) => rounds::<u64, &'static [u8]>(plan, scratch, output, to_bytes::<u64>),
+        (_, Shape::U64) => rounds::<&'static [u8], u64>(plan, scratch, output, to_words::<&'static [u8]>),
+        (_, _) => rounds::<&'static [u8], &'static [u8]>(plan, scratch, output, to_bytes::<&'static [u8]>),
     }
 }
 

@@ -17,7 +17,18 @@ pub enum Shape {
         min: usize,
         max: usize,
     },
+    /// Addresses of web pages: byte strings that have their beginnings in common.
+    Urls,
 }
+
+/// An address, with zeros where the digits of its identity go, and words that are cut off.
+const URL: &[u8] =
+    b"https://www.h000.example.org/00/00000000/what-is-written-there-and-by-whom-it-was-written-then";
+/// Digits of five bits, in ascending order. Their places are in the order of their weight.
+const DIGITS: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
+const PLACES: [usize; 13] = [13, 14, 15, 29, 30, 32, 33, 34, 35, 36, 37, 38, 39];
+/// Bytes of the shortest address.
+const URL_BYTES: usize = 41;
 
 impl Shape {
     /// Returns the mean number of bytes of a datum.
@@ -25,6 +36,7 @@ impl Shape {
         match self {
             Self::U64 => 8,
             Self::Bytes { min, max } => (min + max).div_ceil(2) as u64,
+            Self::Urls => (URL_BYTES + URL.len()).div_ceil(2) as u64,
         }
     }
 
@@ -34,6 +46,7 @@ impl Shape {
         match self {
             Self::U64 => 8,
             Self::Bytes { max, .. } => max,
+            Self::Urls => URL.len(),
         }
     }
 
@@ -42,6 +55,7 @@ impl Shape {
         match self {
             Self::U64 => Some(8),
             Self::Bytes { min, max } => (min == max).then_some(min),
+            Self::Urls => None,
         }
     }
 
@@ -65,7 +79,11 @@ impl Shape {
 
     /// Parses the shape of keys. Fewer than 8 bytes do not yield enough distinct keys.
     pub fn of_keys(text: &str) -> Result<Self, String> {
+        if text == "urls" {
+            return Ok(Self::Urls);
+        }
         Self::read(text, "keys", 8, KEY_BYTES_MAX)
+            .map_err(|error| error.replace("write u64,", "write u64, urls,"))
     }
 
     /// Parses the shape of values.
@@ -77,6 +95,9 @@ impl Shape {
     pub fn buffer(self) -> Buffer {
         match self {
             Self::U64 => Buffer { bytes: Box::default(), min: 0, lengths: 1 },
+            Self::Urls => {
+                Buffer { bytes: URL.into(), min: URL_BYTES, lengths: (URL.len() - URL_BYTES + 1) as u64 }
+            }
             Self::Bytes { min, max } => {
                 let bytes = (0..max.max(8)).map(|at| b'a' + (at % 26) as u8).collect();
                 Buffer { bytes, min, lengths: (max - min + 1) as u64 }
@@ -89,6 +110,7 @@ impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::U64 => f.write_str("u64"),
+            Self::Urls => f.write_str("urls"),
             Self::Bytes { min, max } if min == max => write!(f, "bytes:{min}"),
             Self::Bytes { min, max } => write!(f, "bytes:{min}-{max}"),
         }
@@ -103,6 +125,18 @@ impl FromStr for Shape {
     }
 }
 
+/// How only addresses begin: no identity in use has these bytes.
+const URL_BEGINS: &[u8] = URL.split_at(PLACES[0]).0;
+
+/// Returns the identity in an address.
+fn id_of_url(url: &[u8]) -> u64 {
+    let digit = |at: usize| match url[at] {
+        digit @ b'0'..=b'9' => u64::from(digit - b'0'),
+        letter => u64::from(letter.wrapping_sub(b'a')) + 10,
+    };
+    PLACES.into_iter().fold(0, |id, at| id << 5 | digit(at))
+}
+
 /// Buffer for a datum: a filler whose first eight bytes identify its key.
 pub struct Buffer {
     bytes: Box<[u8]>,
@@ -115,6 +149,18 @@ impl Buffer {
     fn make(&mut self, word: u64, length_from: u64) -> &[u8] {
         self.bytes[..8].copy_from_slice(&word.to_be_bytes());
         let length = self.length(length_from);
+        &self.bytes[..length]
+    }
+
+    #[inline]
+    fn make_key(&mut self, id: u64) -> &[u8] {
+        if !self.bytes.starts_with(URL_BEGINS) {
+            return self.make(id, id);
+        }
+        for (number, at) in PLACES.into_iter().rev().enumerate() {
+            self.bytes[at] = DIGITS[(id >> (5 * number)) as usize % 32];
+        }
+        let length = self.length(id);
         &self.bytes[..length]
     }
 
@@ -266,7 +312,7 @@ impl BenchKey for &'static [u8] {
     type Part = [u8];
     #[inline(always)]
     fn make(id: u64, buffer: &mut Buffer) -> &[u8] {
-        buffer.make(id, id)
+        buffer.make_key(id)
     }
     #[inline(always)]
     fn own(key: &[u8]) -> Vec<u8> {
@@ -282,7 +328,7 @@ impl BenchKey for &'static [u8] {
     }
     #[inline(always)]
     fn id(key: &[u8]) -> u64 {
-        first(key)
+        if key.len() >= URL_BYTES && key.starts_with(URL_BEGINS) { id_of_url(key) } else { first(key) }
     }
     #[inline(always)]
     fn bytes<R>(key: &[u8], with: impl FnOnce(&[u8]) -> R) -> R {
@@ -342,9 +388,10 @@ mod tests {
 
     #[test]
     fn datum_shape_printed_parses_to_the_same() {
-        for text in ["u64", "bytes:8", "bytes:8-128"] {
+        for text in ["u64", "bytes:8", "bytes:8-128", "urls"] {
             assert_eq!(Shape::of_keys(text).unwrap().to_string(), text);
         }
+        assert!(Shape::of_values("urls").is_err());
         assert!(Shape::of_values("bytes:0-0").is_ok());
         for wrong in ["", "str", "bytes", "bytes:", "bytes:7", "bytes:9-8", "bytes:8-1000000", "u64:8"] {
             assert!(Shape::of_keys(wrong).is_err(), "{wrong}");
@@ -363,6 +410,24 @@ mod tests {
             assert!(seen.insert(key));
         }
         assert!(lengths[8..].iter().all(|count| *count > 200), "{lengths:?}");
+    }
+
+    #[test]
+    fn datum_addresses_have_the_order_of_their_identities_and_contain_them() {
+        let mut buffer = Shape::Urls.buffer();
+        let mut ids: Vec<_> = (0..1000u64).map(|at| at.wrapping_mul(GOLDEN_RATIO)).collect();
+        ids.extend([1, 31, 32, u64::MAX]);
+        ids.sort_unstable();
+        ids.dedup();
+        let keys = ids.iter().map(|id| <&[u8] as BenchKey>::make(*id, &mut buffer).to_vec());
+        let keys: Vec<_> = keys.collect();
+        assert!(
+            keys.is_sorted() && keys.iter().map(|key| <&[u8] as BenchKey>::id(key)).eq(ids.iter().copied())
+        );
+        let lengths = keys.iter().zip(&ids).map(|(key, id)| (key.len() as u64, buffer.key_bytes(*id)));
+        assert!(lengths.clone().all(|(length, said)| length == said));
+        let (least, most) = (lengths.clone().min().unwrap().0, lengths.max().unwrap().0);
+        assert!(least < 45 && most > 85, "{least} to {most}");
     }
 
     #[test]

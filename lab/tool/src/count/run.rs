@@ -110,11 +110,9 @@ fn with_writers(
 ) -> Outcome<Vec<PhaseCount>> {
     match (plan.key, plan.value) {
         (Shape::U64, Shape::U64) => phases::<u64, u64>(plan, writers, threads, bar),
-        (Shape::U64, Shape::Bytes { .. }) => phases::<u64, &'static [u8]>(plan, writers, threads, bar),
-        (Shape::Bytes { .. }, Shape::U64) => phases::<&'static [u8], u64>(plan, writers, threads, bar),
-        (Shape::Bytes { .. }, Shape::Bytes { .. }) => {
-            phases::<&'static [u8], &'static [u8]>(plan, writers, threads, bar)
-        }
+        (Shape::U64, _) => phases::<u64, &'static [u8]>(plan, writers, threads, bar),
+        (_, Shape::U64) => phases::<&'static [u8], u64>(plan, writers, threads, bar),
+        (_, _) => phases::<&'static [u8], &'static [u8]>(plan, writers, threads, bar),
     }
 }
 

@@ -94,11 +94,9 @@ pub fn run(plan: &Plan, output: &Output) -> Outcome<Vec<Measured>> {
 fn with_threads(plan: &Plan, threads: usize, done: &Done) -> Outcome<Vec<PhaseTimes>> {
     match (plan.key, plan.value) {
         (Shape::U64, Shape::U64) => phases::<u64, u64>(plan, threads, done),
-        (Shape::U64, Shape::Bytes { .. }) => phases::<u64, &'static [u8]>(plan, threads, done),
-        (Shape::Bytes { .. }, Shape::U64) => phases::<&'static [u8], u64>(plan, threads, done),
-        (Shape::Bytes { .. }, Shape::Bytes { .. }) => {
-            phases::<&'static [u8], &'static [u8]>(plan, threads, done)
-        }
+        (Shape::U64, _) => phases::<u64, &'static [u8]>(plan, threads, done),
+        (_, Shape::U64) => phases::<&'static [u8], u64>(plan, threads, done),
+        (_, _) => phases::<&'static [u8], &'static [u8]>(plan, threads, done),
     }
 }
 

@@ -73,7 +73,9 @@ fn bench_runs_every_preset_mix_and_distribution() {
     for distribution in ["sequential", "zipf:0.5", "selfsimilar:0.2", "hotspot:0.2:0.8"] {
         run(&format!("--distribution {distribution}"));
     }
-    for shapes in ["--key bytes:8-40", "--value bytes:0-100", "--key bytes:16 --value bytes:200-300"] {
+    for shapes in
+        ["--key bytes:8-40", "--key urls", "--value bytes:0-100", "--key bytes:16 --value bytes:200-300"]
+    {
         run(shapes);
     }
     run("--option max_subnodes=4 --rounds 2 --recovery-threads 1 --prefault 4M --operations 3k");
@@ -142,7 +144,9 @@ fn bench_against_masstree_keeps_words_and_bytes() {
     let bench = Bench::new();
     let run = "bench --records 3k --threads 2 --pool @p --against masstree";
     let mixed = "--mix get=3,upsert=2,insert_new=1,remove=2,scan=1 --operations 20k";
-    for shapes in ["", "--key bytes:8-40", "--value bytes:0-40", "--key bytes:256 --value bytes:0-300"] {
+    for shapes in
+        ["", "--key bytes:8-40", "--key urls", "--value bytes:0-40", "--key bytes:256 --value bytes:0-300"]
+    {
         let report = bench.run(&format!("{run} {shapes} --json")).json();
         let theirs = &report["against"][0];
         assert_eq!(phases(theirs), phases(&report), "{shapes}");

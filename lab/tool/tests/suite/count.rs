@@ -185,6 +185,7 @@ fn count_runs_every_preset_and_shape() {
         "--preset ycsb-e --key bytes:8-40",
         "--preset ycsb-f --value bytes:0-100 --distribution sequential",
         "--mix insert_new=1,upsert=1,scan=1 --key bytes:16 --value bytes:200 --option max_subnodes=4",
+        "--mix insert=1,remove=1 --key urls",
     ] {
         let report = bench.run(&format!("count --records 2k --threads 2 --json {arguments}")).json();
         assert!(!report["per_operation"].as_object().unwrap().is_empty(), "{arguments}");
