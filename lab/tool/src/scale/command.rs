@@ -8,6 +8,7 @@ use bristlecone_device::cores::{Machine, THREADS_MAX};
 use clap::{Args, Parser};
 use serde_json::Value;
 
+use super::conflicts::{self, By, Counted};
 use super::run::{self, Plan};
 use super::validate::Validation;
 use super::{machine, report, table};
@@ -58,7 +59,7 @@ pub struct Scale {
     #[arg(long)]
     snapshot: bool,
     /// Compare the model with this machine: run the preset micro of each design timed, as bench does, and simulated, and
-    /// compare the designs' throughput relative to each other. For the machine zen4-dram, and for at most as many
+    /// compare the designs' throughput relative to each other, and conflicting accesses of threads. For the machine zen4-dram, and for at most as many
     /// threads as there are processors.
     #[arg(long, conflicts_with_all = ["hot", "snapshot"])]
     validate: bool,
@@ -98,6 +99,12 @@ struct Simulated {
 fn simulated_by(line: &str) -> Outcome<Value> {
     let run = Simulated::try_parse_from(line.split_whitespace());
     run.map_err(|error| Failure::usage(error.to_string()))?.scale.measure(&Output::new(true))
+}
+
+fn conflicts_by(line: &str, threads: usize, by: By) -> Outcome<Counted> {
+    let run = Simulated::try_parse_from(line.split_whitespace());
+    let scale = run.map_err(|error| Failure::usage(error.to_string()))?.scale;
+    conflicts::count(&scale.plan()?, threads, by)
 }
 
 impl Scale {
@@ -159,6 +166,7 @@ impl Scale {
                 threads: &self.threads,
                 rounds: self.rounds.into(),
                 simulate: simulated_by,
+                count: conflicts_by,
             };
             return comparison.run(output);
         }

@@ -4,6 +4,7 @@
 //! The phases, keys and operations are those of `bench`; the threads are those of `bristlecone_device::cores`.
 
 pub mod command;
+mod conflicts;
 mod machine;
 mod report;
 mod run;

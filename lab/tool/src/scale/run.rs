@@ -151,7 +151,7 @@ fn check_visible(design: AnyDesign, tally: &CoreTally) -> Outcome {
 }
 
 /// Returns the operations of a preload by one thread, and those of each phase and thread.
-fn draw(plan: &Plan, threads: usize) -> (Vec<Stream>, Vec<Vec<Stream>>) {
+pub(super) fn draw(plan: &Plan, threads: usize) -> (Vec<Stream>, Vec<Vec<Stream>>) {
     let mut keys = Keys { seed: plan.seed, order: plan.order.clone(), count: 0 };
     let mut salts = 0..;
     let mut next = |phase: &Phase, threads: usize| {
@@ -164,7 +164,7 @@ fn draw(plan: &Plan, threads: usize) -> (Vec<Stream>, Vec<Vec<Stream>>) {
 }
 
 /// Executes the operations of one thread, each by `run` with its kind; returns how many found their key.
-fn execute<K: BenchKey, V: BenchValue>(
+pub(super) fn execute<K: BenchKey, V: BenchValue>(
     plan: &Plan,
     phase: &Phase,
     (stream, tree): (&Stream, &TreeStore<K, V>),

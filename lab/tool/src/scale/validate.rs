@@ -7,6 +7,7 @@ use bristlecone_cli::output::Output;
 use clap::Parser;
 use serde_json::{Value, json};
 
+use super::conflicts::{By, Counted};
 use crate::bench::command::Bench;
 use crate::bench::run::threads_here;
 
@@ -23,6 +24,8 @@ pub struct Validation<'a> {
     pub rounds: usize,
     /// Simulates what a command line without its first word says.
     pub simulate: fn(&str) -> Outcome<Value>,
+    /// Returns the conflicts an operation of each phase.
+    pub count: fn(&str, usize, By) -> Outcome<Counted>,
 }
 
 /// Arguments of a timed run.
@@ -31,6 +34,9 @@ pub struct Validation<'a> {
 struct Timed {
     #[command(flatten)]
     bench: Bench,
+    /// What some arguments require.
+    #[arg(id = "json", long)]
+    _json: bool,
 }
 
 /// Throughput of a design in a phase, in millions of operations a second.
@@ -66,7 +72,42 @@ impl Validation<'_> {
         }
         let all = cells.len();
         let summary = json!({ "ratios": all, "beyond_percent": TOLERATED, "beyond": wrong });
-        output.either(&summary, format_args!("{wrong} of {all} ratios deviate by more than {TOLERATED} %"))
+        output
+            .either(&summary, format_args!("{wrong} of {all} ratios deviate by more than {TOLERATED} %"))?;
+        self.compare_conflicts(output)
+    }
+
+    /// Compares how often threads get in each other's way, where there are several.
+    fn compare_conflicts(&self, output: &mut Output) -> Outcome {
+        let several: Vec<_> = self.threads.iter().copied().filter(|threads| *threads > 1).collect();
+        if !output.json() && !several.is_empty() {
+            output.line("\nphase       threads design       conflicts an operation: threads, simulated")?;
+        }
+        for threads in several {
+            for design in self.designs {
+                let line = format!("{} --profile {}", self.line(*design), self.machine);
+                let mut rounds = Vec::new();
+                for _ in 0..self.rounds {
+                    interrupt::check("the comparison is not finished")?;
+                    rounds.push((self.count)(&line, threads, By::Threads)?);
+                }
+                let simulated = (self.count)(&line, threads, By::SimulatedThreads)?;
+                for (number, (phase, simulated)) in simulated.into_iter().enumerate() {
+                    if phase.ends_with("_many") {
+                        continue;
+                    }
+                    let found = median(rounds.iter().map(|round| round[number].1).collect());
+                    let value = json!({
+                        "phase": phase, "threads": threads, "design": design.to_string(),
+                        "conflicts": found, "simulated_conflicts": simulated,
+                    });
+                    let design = design.to_string();
+                    let line = format!("{phase:<12}{threads:>7} {design:<12}{found:>31.3}{simulated:>11.3}");
+                    output.either(&value, format_args!("{line}"))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Times all designs alternately first: a simulation makes later accesses of the process slightly slower.

@@ -51,6 +51,26 @@ fn scale_preload_takes_no_virtual_time_and_smaller_caches_miss_more() {
 }
 
 #[test]
+fn scale_validation_compares_throughput_and_conflicts_of_threads() {
+    let bench = Bench::new();
+    let run = "scale --validate --design nbtree,sstree -n 2k -p 2k --rounds 1 --json";
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        bench.run(&format!("{run} -t 2")).refused(2, "times up to 1");
+        return;
+    }
+    let said = bench.run(&format!("{run} -t 2")).ok();
+    let rows: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of =
+        |what: &str| rows.iter().filter(|row| row[what].as_f64().is_some_and(|found| found >= 0.0)).count();
+    assert_eq!((of("timed_ratio"), of("conflicts"), of("simulated_conflicts")), (14, 14, 14));
+    let writes = rows.iter().filter(|row| row["conflicts"].is_number() && row["phase"] == "load");
+    for row in writes {
+        let (found, simulated) = (&row["conflicts"], &row["simulated_conflicts"]);
+        assert!(found.as_f64() > Some(0.01) && simulated.as_f64() > Some(0.01), "{row}");
+    }
+}
+
+#[test]
 fn scale_refuses_bad_input_in_one_line() {
     let bench = Bench::new();
     let refused = |arguments: &str, said: &str| {

@@ -1,26 +1,27 @@
 //! Simulated threads: coroutines on one system thread, of which the one with the least virtual time runs.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bristlecone_pm::sync::epoch::{self, Frees};
 use bristlecone_pm::sync::wait::{Access, Turn, Use, simulate_steps, simulate_waiting};
 use bristlecone_pm::sync::{HAS_TURNS, assume_thread_index};
-use bristlecone_pm::{Domain, Part, Region};
+use bristlecone_pm::{Domain, LINE_BYTES, Part, Region};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::Time;
+use super::conflicts::{self, Conflicts};
 use super::directory::THREADS_MAX;
 use super::heap;
 use super::machine::Machine;
-use super::shared::{Inner, Shared};
+use super::shared::Shared;
 use super::state::{Bytes, State};
 use super::tally::{CoreTallies, Hot, Latencies};
 use crate::counts::{KINDS, OUTSIDE};
-use crate::parts::{Layout, Parts};
+use crate::parts::Layout;
 
 /// Bytes of the stack of a simulated thread.
 const STACK_BYTES: usize = 1 << 20;
@@ -64,6 +65,7 @@ struct Run {
     switches: RefCell<Vec<*const Switch>>,
     /// The functions that accessed a line when it had moved often, if wanted.
     callers: Option<RefCell<HashMap<u32, Vec<String>>>>,
+    conflicts: OnceCell<Arc<Conflicts>>,
 }
 
 thread_local! {
@@ -101,23 +103,23 @@ impl Cores {
             return Err(format!("{threads} threads: {machine} runs {} at the same time", machine.threads()));
         }
         let bytes = Bytes { base: region.base().addr(), length: layout.geometry.max_bytes() as usize };
-        let medium = Shared(Arc::new(Inner {
-            base: bytes.base,
-            length: bytes.length,
-            header_bytes: layout.geometry.header_bytes() as usize,
-            domain,
-            parts: Mutex::new(Parts::new(layout)),
-        }));
+        let medium = Shared::new((region, layout), domain);
         let run = Box::new(Run {
             state: RefCell::new(State::new(machine, threads, bytes)),
             waiting: RefCell::default(),
             current: Cell::new(0),
             switches: RefCell::new(vec![std::ptr::null(); threads]),
             callers: callers.then(RefCell::default),
+            conflicts: OnceCell::new(),
         });
         heap::allocate_in(heap::Place::NewHeap);
         epoch::simulate(threads, Frees::Usual);
         Ok(Self { run, medium, begun: 0 })
+    }
+
+    /// Has the accesses of all threads noted there.
+    pub fn observe(&self, conflicts: Arc<Conflicts>) {
+        _ = self.run.conflicts.set(conflicts);
     }
 
     /// Returns the medium under the pool.
@@ -265,6 +267,7 @@ impl Run {
     /// thread that waits for a contended line would compare the value from before its wait, and fail.
     fn step(&self, address: usize, by: Use) {
         self.turn();
+        self.note(address, by);
         let mut state = self.state.borrow_mut();
         state.step(self.current.get(), address, by);
         if !state.often.is_empty() {
@@ -272,6 +275,13 @@ impl Run {
         }
         drop(state);
         self.turn();
+    }
+
+    #[inline]
+    fn note(&self, address: usize, by: Use) {
+        if let Some(conflicts) = self.conflicts.get() {
+            conflicts.touch(self.current.get(), address, by);
+        }
     }
 
     #[cold]
@@ -313,12 +323,17 @@ fn own_functions(backtrace: &str) -> Vec<String> {
 #[inline]
 pub(super) fn step(address: usize, by: Use) {
     with(|run| run.step(address, by));
+    conflicts::note(address, by);
 }
 
 /// Fetches the lines of a slice.
 pub(super) fn read_lines(address: usize, bytes: usize) {
+    let end = (address + bytes).div_ceil(LINE_BYTES);
+    let lines = (address / LINE_BYTES..end).map(|line| line * LINE_BYTES);
+    lines.clone().for_each(|line| conflicts::note(line, Use::Load));
     with(|run| {
         run.turn();
+        lines.for_each(|line| run.note(line, Use::Load));
         run.state.borrow_mut().read_lines(run.current.get(), address, bytes);
     });
 }

@@ -20,6 +20,7 @@
 //! `lab/docs/SCALE.md` lists what is modelled, what is not, and the sources of the latencies.
 
 mod cache;
+mod conflicts;
 #[allow(clippy::module_inception, reason = "the module holds the type of this name")]
 mod cores;
 mod directory;
@@ -33,6 +34,7 @@ mod shared;
 mod state;
 mod tally;
 
+pub use self::conflicts::Conflicts;
 pub use self::cores::{Cores, Outcome, Simulated};
 pub use self::directory::THREADS_MAX;
 pub use self::heap::SimulatorHeap;

@@ -3,9 +3,9 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bristlecone_pm::{Domain, LINE_BYTES, Part};
+use bristlecone_pm::{Domain, LINE_BYTES, Part, Region};
 
-use crate::parts::Parts;
+use crate::parts::{Layout, Parts};
 
 /// The medium of simulated cores. Clones are one medium. Accesses of threads that are not simulated are executed, but
 /// neither counted nor timed.
@@ -27,6 +27,17 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
+    /// Returns the medium of a pool with this region and layout.
+    pub fn new((region, layout): (&Region, Layout), domain: Domain) -> Self {
+        Self(Arc::new(Inner {
+            base: region.base().addr(),
+            length: layout.geometry.max_bytes() as usize,
+            header_bytes: layout.geometry.header_bytes() as usize,
+            domain,
+            parts: Mutex::new(Parts::new(layout)),
+        }))
+    }
+
     /// Inspects a store, which may be that of a chunk's descriptor.
     #[inline]
     pub(super) fn learn(&self, cell: &AtomicU64, value: u64) {
