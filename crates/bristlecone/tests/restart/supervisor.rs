@@ -1,7 +1,7 @@
 //! A supervisor that keeps descriptors for the service of the example, as systemd does, and restarts it after kills.
 
 use std::collections::BTreeMap;
-use std::io::{BufReader, IoSliceMut, stderr, stdin};
+use std::io::{BufReader, IoSliceMut, LineWriter, stderr, stdin};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
@@ -129,7 +129,8 @@ fn ask(service: &mut Process, line: &str) -> String {
 }
 
 fn run_service() {
-    service::serve(BufReader::new(stdin()), stderr()).unwrap();
+    // A line in one call: the supervisor writes to the same pipe.
+    service::serve(BufReader::new(stdin()), LineWriter::new(stderr())).unwrap();
 }
 
 fn socket_path() -> PathBuf {
