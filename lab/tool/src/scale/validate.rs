@@ -4,6 +4,7 @@ use bristlecone_baselines::AnyDesign;
 use bristlecone_cli::failure::{Exit, Failure, Outcome};
 use bristlecone_cli::interrupt;
 use bristlecone_cli::output::Output;
+use bristlecone_device::cores::Conflicts;
 use clap::Parser;
 use serde_json::{Value, json};
 
@@ -53,6 +54,12 @@ impl Validation<'_> {
         if let Some(threads) = self.threads.iter().find(|threads| **threads as u64 > threads_here()) {
             let here = threads_here();
             return Err(Failure::usage(format!("--threads {threads}: --validate times up to {here} here")));
+        }
+        if let Some(threads) = self.threads.iter().find(|threads| **threads > Conflicts::THREADS_MAX) {
+            let most = Conflicts::THREADS_MAX;
+            return Err(Failure::usage(format!(
+                "--threads {threads}: --validate counts conflicts of up to {most}"
+            )));
         }
         if self.designs.len() < 2 {
             return Err(Failure::usage("--validate compares designs: name two or more with --design"));

@@ -143,7 +143,7 @@ impl<'a, I: Items> Operator<'a, I> {
         write: impl FnOnce() -> bristlecone::Result<T>,
     ) -> Checked {
         let (board, cell, flaw) = (self.life.board, self.cell(key), self.life.flaw);
-        let skipped = flaw == Some(Flaw::SkippedWrite) && changes && self.generator.below(200) == 0;
+        let skipped = flaw == Some(Flaw::SkippedWrite) && changes && self.generator.below(20) == 0;
         if changes {
             cell.intend(next);
         }

@@ -4,14 +4,13 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use bristlecone_pm::LINE_BYTES;
-use bristlecone_pm::sync::wait::{Access, Turn, Use, simulate_steps};
+use bristlecone_pm::sync::wait::{Use, simulate_steps};
 
 /// Entries of the directory. Lines are found by a hash, and few share an entry.
 const ENTRIES: usize = 1 << 24;
 /// Set if the last access of an entry was a store. The other bits are the threads that have the line.
 const MODIFIED: u32 = 1 << 31;
-/// Maximum number of threads.
-const MOST: usize = 31;
+const MOST: usize = Conflicts::THREADS_MAX;
 
 /// Counts the accesses that would fetch a line from another core, or take it from one, if caches had no end. An access
 /// conflicts if it is a store to a line that others have accessed since, or a load of one that another thread has
@@ -48,6 +47,9 @@ impl Default for Conflicts {
 }
 
 impl Conflicts {
+    /// Maximum number of threads.
+    pub const THREADS_MAX: usize = 31;
+
     /// Runs `body` on the calling thread, whose accesses are counted as those of this number.
     ///
     /// # Panics
@@ -63,7 +65,7 @@ impl Conflicts {
         }
         assert!(number < MOST, "thread {number}");
         OBSERVED.set(Some((self, number)));
-        simulate_steps(Some(turn));
+        simulate_steps(Some(super::cores::turn));
         let _observing = Observing;
         body()
     }
@@ -105,13 +107,6 @@ impl Conflicts {
         if is_conflict(seen) {
             count(&self.counts[number].conflicts);
         }
-    }
-}
-
-fn turn(turn: Turn) {
-    match turn {
-        Turn::Access(Access { address, by }) | Turn::Cost(Access { address, by }) => note(address, by),
-        Turn::Crossing | Turn::Named(_) => {}
     }
 }
 

@@ -354,7 +354,7 @@ pub(super) fn wait_for_flushes() {
     });
 }
 
-fn turn(turn: Turn) {
+pub(super) fn turn(turn: Turn) {
     match turn {
         Turn::Access(Access { address, by }) | Turn::Cost(Access { address, by }) => step(address, by),
         Turn::Crossing | Turn::Named(_) => {}
