@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use bristlecone_pm::LINE_BYTES;
-use bristlecone_pm::sync::wait::{Use, simulate_steps};
+use bristlecone_pm::sync::wait::Use;
 
 /// Entries of the directory. Lines are found by a hash, and few share an entry.
 const ENTRIES: usize = 1 << 24;
@@ -50,26 +50,6 @@ impl Conflicts {
     /// Maximum number of threads.
     pub const THREADS_MAX: usize = 31;
 
-    /// Runs `body` on the calling thread, whose accesses are counted as those of this number.
-    ///
-    /// # Panics
-    ///
-    /// If the number is above 30.
-    pub fn on_thread<R>(&self, number: usize, body: impl FnOnce() -> R) -> R {
-        struct Observing;
-        impl Drop for Observing {
-            fn drop(&mut self) {
-                simulate_steps(None);
-                OBSERVED.set(None);
-            }
-        }
-        assert!(number < MOST, "thread {number}");
-        OBSERVED.set(Some((self, number)));
-        simulate_steps(Some(super::cores::turn));
-        let _observing = Observing;
-        body()
-    }
-
     /// Returns the numbers of accesses and of conflicts since the last call.
     pub fn take(&self) -> (u64, u64) {
         let taken =
@@ -110,11 +90,20 @@ impl Conflicts {
     }
 }
 
+/// Sets what the accesses of the calling thread are noted in, and its number there, until the next call.
+///
+/// # Safety
+///
+/// The conflicts live until then.
+pub(super) unsafe fn observe(by: Option<(&Conflicts, usize)>) {
+    OBSERVED.set(by.map(|(conflicts, number)| (std::ptr::from_ref(conflicts), number)));
+}
+
 /// Notes an access of the calling thread, if it is a real one that is observed.
 #[inline]
 pub(super) fn note(address: usize, by: Use) {
     if let Some((conflicts, number)) = OBSERVED.get() {
-        // SAFETY: `on_thread` borrows it while the pointer is set.
+        // SAFETY: the caller of `observe`.
         unsafe { &*conflicts }.touch(number, address, by);
     }
 }

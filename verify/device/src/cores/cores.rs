@@ -297,6 +297,30 @@ impl Run {
     }
 }
 
+impl Conflicts {
+    /// Runs `body` on the calling thread, whose accesses are counted as those of this number.
+    ///
+    /// # Panics
+    ///
+    /// If the number is not below [`Conflicts::THREADS_MAX`].
+    pub fn on_thread<R>(&self, number: usize, body: impl FnOnce() -> R) -> R {
+        struct Observing;
+        impl Drop for Observing {
+            fn drop(&mut self) {
+                simulate_steps(None);
+                // SAFETY: nothing is noted any more.
+                unsafe { conflicts::observe(None) };
+            }
+        }
+        assert!(number < Self::THREADS_MAX, "thread {number}");
+        // SAFETY: `Observing` ends it before `self` can end.
+        unsafe { conflicts::observe(Some((self, number))) };
+        let _observing = Observing;
+        simulate_steps(Some(turn));
+        body()
+    }
+}
+
 /// Fails in a build in which designs do not pass on their accesses to DRAM.
 fn check_visible(has_turns: bool) -> Result<(), String> {
     match has_turns {
