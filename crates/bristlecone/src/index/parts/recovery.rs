@@ -66,7 +66,12 @@ impl<'k, K: KeyCodec> KeyEnds<'k, K> {
     #[inline(always)]
     pub fn add(&mut self, key: K::Ref<'k>) {
         let key = (if K::INLINE { 0 } else { K::rank(key) }, key);
-        self.0 = Some(self.0.map_or([key; 2], |[low, high]| [low.min(key), high.max(key)]));
+        match &mut self.0 {
+            None => self.0 = Some([key; 2]),
+            Some([low, _]) if key < *low => *low = key,
+            Some([_, high]) if key > *high => *high = key,
+            Some(_) => {}
+        }
     }
 
     /// Returns both ends, if there was a key.
