@@ -265,7 +265,8 @@ fn close(object: &mut Option<Object>) -> Outcome {
 pub unsafe extern "C" fn bristlecone_pool_get_info(pool: *const PoolHandle, info: *mut PoolInfo) -> c_int {
     call(|| {
         let inside = enter(pool)?;
-        let found = inside.get()?.pool.info();
+        let pool = &inside.get()?.pool;
+        let found = pool.info();
         let known = PoolInfo {
             struct_bytes: 0,
             domain: number_of(found.domain),
@@ -278,7 +279,7 @@ pub unsafe extern "C" fn bristlecone_pool_get_info(pool: *const PoolHandle, info
             chunk_bytes: found.chunk_bytes,
             chunks: found.chunks,
             chunks_free: found.chunks_free,
-            huge_bytes: found.huge_bytes,
+            huge_bytes: pool.huge_bytes(),
             issues: found.issues.len() as u64,
             uuid: name_of(&found.uuid),
             following: found.following.into(),

@@ -155,7 +155,7 @@ impl Pool {
 
     /// Returns information about the pool.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let info = self.shared.work(py, |pool| Ok(pool.info()))?;
+        let (info, huge_bytes) = self.shared.work(py, |pool| Ok((pool.info(), pool.huge_bytes())))?;
         let told = PyDict::new(py);
         told.set_item("path", &self.shared.path)?;
         told.set_item("uuid", info.uuid)?;
@@ -172,7 +172,7 @@ impl Pool {
         told.set_item("chunk_bytes", info.chunk_bytes)?;
         told.set_item("chunks", info.chunks)?;
         told.set_item("chunks_free", info.chunks_free)?;
-        told.set_item("huge_bytes", info.huge_bytes)?;
+        told.set_item("huge_bytes", huge_bytes)?;
         told.set_item("issues", issues(info.issues))?;
         Ok(told)
     }

@@ -27,9 +27,9 @@ pub fn name(path: &Path) -> String {
     .to_owned()
 }
 
-/// Describes the page size in use.
-pub fn pages(info: &PoolInfo) -> String {
-    match info.huge_bytes * 100 / info.file_bytes.max(1) {
+/// Describes the page size in use, where this many bytes are mapped by huge pages.
+pub fn pages(info: &PoolInfo, huge_bytes: u64) -> String {
+    match huge_bytes * 100 / info.file_bytes.max(1) {
         0 => "4 KiB".to_owned(),
         100.. => "2 MiB".to_owned(),
         percent => format!("2 MiB for {percent} %, otherwise 4 KiB"),

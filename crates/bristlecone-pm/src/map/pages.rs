@@ -58,7 +58,8 @@ impl Region {
         Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
     }
 
-    /// Returns how many bytes of the region are mapped by huge pages, according to the kernel.
+    /// Returns how many bytes of the region are mapped by huge pages, according to the kernel, which looks at each page
+    /// of all mappings of the process.
     pub fn huge_bytes(&self) -> u64 {
         let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return 0 };
         let (first, end) = (self.base.addr() as u64, self.base.addr() as u64 + self.reserved);

@@ -135,8 +135,6 @@ pub struct PoolInfo {
     pub chunks_free: u64,
     /// Chunks of the file.
     pub chunks: u64,
-    /// Bytes that are mapped by huge pages.
-    pub huge_bytes: u64,
     /// Damage found at open that does not affect data. In a pool that is open for writing it is repaired.
     pub issues: Vec<Issue>,
 }
@@ -350,10 +348,14 @@ impl<M: Medium> PoolFile<M> {
             chunk_bytes: self.geometry.chunk_bytes,
             chunks_free,
             chunks,
-            huge_bytes: self.region.huge_bytes(),
             issues: self.damage.clone(),
         };
         if self.is_followed() { self.info_followed(info) } else { info }
+    }
+
+    /// Returns how many bytes are mapped by huge pages: see [`Region::huge_bytes`].
+    pub fn huge_bytes(&self) -> u64 {
+        self.region.huge_bytes()
     }
 
     /// Verifies superblock, directory and descriptors as open does, and adds the issues of open. In a pool that is

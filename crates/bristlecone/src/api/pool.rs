@@ -190,6 +190,23 @@ impl Pool {
         info
     }
 
+    /// Returns how many bytes of the pool are mapped by huge pages. The kernel looks at each page of all mappings of the
+    /// process for it, which takes milliseconds where they are large.
+    ///
+    /// # Panics
+    ///
+    /// Panics in a child of the process that opened the pool.
+    ///
+    /// ```
+    /// # let pool = bristlecone::Pool::temporary()?;
+    /// assert!(pool.huge_bytes() <= pool.info().max_bytes);
+    /// # Ok::<(), bristlecone::Error>(())
+    /// ```
+    pub fn huge_bytes(&self) -> u64 {
+        self.assert_here();
+        self.0.file.huge_bytes()
+    }
+
     /// Verifies the pool's own structures; use `check` of a tree to verify its contents. In a child of the
     /// process that opened the pool, the result reports that.
     ///

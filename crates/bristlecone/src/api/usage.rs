@@ -41,7 +41,7 @@ impl Pool {
         let file = &self.0.file;
         file.here()?;
         let entry = file.find_tree(tree)?.ok_or_else(|| Error::NoSuchTree { name: tree.to_owned() })?;
-        let chunk_bytes = file.info().chunk_bytes;
+        let chunk_bytes = file.chunk_bytes();
         let mut usage = TreeUsage::default();
         for chunk in file.chunks_of(entry.id) {
             *match part_of(chunk.kind) {

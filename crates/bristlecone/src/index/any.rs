@@ -134,6 +134,7 @@ pub trait AnyPool: Any + Send + Sync {
     fn chunk_bytes(&self) -> u64;
     fn rename_tree(&self, from: &str, to: &str) -> Result<()>;
     fn info(&self) -> PoolInfo;
+    fn huge_bytes(&self) -> u64;
     fn check(&self) -> Vec<Issue>;
     fn handles_faults(&self) -> bool;
     fn events(&self) -> &Events;
@@ -242,6 +243,9 @@ impl<M: Medium> AnyPool for PoolOn<M> {
     }
     fn info(&self) -> PoolInfo {
         self.0.info()
+    }
+    fn huge_bytes(&self) -> u64 {
+        self.0.huge_bytes()
     }
     fn check(&self) -> Vec<Issue> {
         self.0.check()

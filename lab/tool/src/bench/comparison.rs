@@ -82,6 +82,8 @@ pub struct CompetitorResult {
 pub struct Results {
     /// The pool after the load of the last round.
     pub info: PoolInfo,
+    /// Bytes of the pool that huge pages map, at the same time.
+    pub huge_bytes: u64,
     pub phases: Vec<PhaseResult>,
     pub pm_bytes_per_key: f64,
     pub dram_bytes_per_key: f64,
@@ -244,7 +246,7 @@ fn rounds<K: BenchKey, V: BenchValue>(
             all_lost.extend(turn.lost(&ours, &competitors));
             keys.count += added;
             if loaded.is_none() {
-                loaded = Some((store.info(), store.stats()?));
+                loaded = Some(((store.info(), store.huge_bytes()), store.stats()?));
             }
         }
         drop(runners);
@@ -264,7 +266,7 @@ fn rounds<K: BenchKey, V: BenchValue>(
         scratch.remove();
     }
     bar.finish_and_clear();
-    let Some((info, loaded, recovered)) = last else {
+    let Some(((info, huge_bytes), loaded, recovered)) = last else {
         return Err(Failure::usage("--rounds must be 1 or more"));
     };
     let per_key = |bytes: u64| bytes as f64 / loaded.items.max(1) as f64;
@@ -272,6 +274,7 @@ fn rounds<K: BenchKey, V: BenchValue>(
     let (Ours { phases, pages }, lost) = (ours, all_lost);
     Ok(Results {
         info,
+        huge_bytes,
         phases,
         pm_bytes_per_key,
         dram_bytes_per_key,

@@ -111,7 +111,7 @@ pub fn json(plan: &Plan, results: &Results, workload: &Value) -> Value {
         "detected_domain": results.info.detected.to_string(),
         "medium": results.info.path.as_deref().map(|path| medium::name(path.parent().unwrap_or(path))),
         "pool_bytes": results.info.file_bytes,
-        "huge_page_bytes": results.info.huge_bytes,
+        "huge_page_bytes": results.huge_bytes,
         "threads": plan.threads,
         "key": plan.key.to_string(),
         "value": plan.value.to_string(),

@@ -259,6 +259,11 @@ impl<K: BenchKey, V: BenchValue> TreeStore<K, V> {
     pub fn info(&self) -> PoolInfo {
         self.pool.info()
     }
+
+    /// Returns how many bytes of the pool huge pages map.
+    pub fn huge_bytes(&self) -> u64 {
+        self.pool.huge_bytes()
+    }
 }
 
 impl<K: BenchKey, V: BenchValue> Subject<K, V> for TreeStore<K, V> {

@@ -61,7 +61,8 @@ fn show_head(output: &mut Output, plan: &Plan, results: &Results, workload: &str
     let (cpu, processors) = (machine["cpu"].as_str().unwrap_or_default(), &machine["processors"]);
     let threads = if plan.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", plan.threads) };
     output.line(format_args!("{} on {medium}, {}", plan.setup.design.title(), medium::promise(info)))?;
-    output.line(format_args!("pages {}; {threads}, {processors} processors, {cpu}", medium::pages(info)))?;
+    let pages = medium::pages(info, results.huge_bytes);
+    output.line(format_args!("pages {pages}; {threads}, {processors} processors, {cpu}"))?;
     output.line(format_args!("{workload}, keys {}, values {}, seed {}", plan.key, plan.value, plan.seed))?;
     if let Some(delay) = plan.setup.delay {
         output.line(format_args!("every flushed line takes {} ns longer", delay.as_nanos()))?;

@@ -79,6 +79,7 @@ impl InfoArgs {
         let space = self.space.then(|| Space::of(pool)).transpose()?;
         if output.json() {
             let mut object = describe(&info, path);
+            object["huge_page_bytes"] = pool.huge_bytes().into();
             object["journal"] = journal::json(journal.as_ref());
             object["standby"] = standby.as_ref().map_or(Value::Null, standby::status_json);
             object["trees"] = trees.json();
@@ -89,7 +90,8 @@ impl InfoArgs {
             output.value(&object)?;
         } else {
             if self.tree.is_none() {
-                print(&info, path, journal.as_ref(), trees.len(), output)?;
+                let pages = medium::pages(&info, pool.huge_bytes());
+                print(&info, (path, &pages), journal.as_ref(), trees.len(), output)?;
                 standby.iter().map(standby::line).try_for_each(|line| output.line(line))?;
             }
             trees.print_damage(output)?;
@@ -126,7 +128,6 @@ fn describe(info: &PoolInfo, path: &Path) -> Value {
         "chunk_bytes": info.chunk_bytes,
         "chunks": info.chunks,
         "chunks_free": info.chunks_free,
-        "huge_page_bytes": info.huge_bytes,
     })
 }
 
@@ -139,7 +140,7 @@ fn all_issues(info: &PoolInfo, trees: &Trees) -> Value {
 
 fn print(
     info: &PoolInfo,
-    path: &Path,
+    (path, pages): (&Path, &str),
     journal: Option<&JournalStatus>,
     trees: usize,
     output: &mut Output,
@@ -164,6 +165,6 @@ fn print(
     output.line(format_args!("size       {bytes} of up to {max}"))?;
     let (chunks, each) = (grouped(info.chunks), size::show(info.chunk_bytes));
     output.line(format_args!("chunks     {chunks} of {each}, {} free", grouped(info.chunks_free)))?;
-    output.line(format_args!("pages      {}", medium::pages(info)))?;
+    output.line(format_args!("pages      {pages}"))?;
     output.line(format_args!("trees      {trees}"))
 }

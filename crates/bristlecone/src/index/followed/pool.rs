@@ -63,6 +63,9 @@ impl AnyPool for FollowedPool {
     fn info(&self) -> PoolInfo {
         self.source.pool().info()
     }
+    fn huge_bytes(&self) -> u64 {
+        self.source.pool().huge_bytes()
+    }
     fn check(&self) -> Vec<Issue> {
         self.source.pool().check()
     }
