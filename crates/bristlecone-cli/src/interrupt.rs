@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bristlecone::JournalFiles;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::failure::{Exit, Failure, Outcome};
 
@@ -24,6 +25,9 @@ static REMOVED_AT_EXIT: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// Installs the handler. Without it the signal would end the process immediately, which loses no
 /// acknowledged data either; so errors are ignored.
 pub fn listen() {
+    // Opening a pool registers the process for this, which takes 10 to 30 ms in one with more than one thread, and nothing
+    // before the handler's thread exists. Kernels without it answer with an error.
+    let _ = membarrier(MembarrierCommand::RegisterPrivateExpedited);
     let _ = ctrlc::set_handler(|| {
         let terminal = AT_PROMPT.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(terminal) = &terminal {
