@@ -1,6 +1,5 @@
 //! Event counters of an open pool. Threads do not share cache lines when they count.
 
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use crate::own_thread_index;
+use crate::sync::raced::Raced;
 
 /// Number of threads of a group.
 const STRIPES: usize = 64;
@@ -21,7 +21,7 @@ type Stripe<const KINDS: usize> = CachePadded<[AtomicU64; KINDS]>;
 pub struct Counts<const KINDS: usize> {
     /// Each thread has its own stripe, so that adding needs no locked instruction. A group of stripes is created when
     /// one of its threads adds.
-    own: [OnceLock<Box<[Stripe<KINDS>]>>; GROUPS],
+    own: [Raced<[Stripe<KINDS>; STRIPES]>; GROUPS],
     /// Counts of all further threads.
     shared: Stripe<KINDS>,
 }
@@ -32,7 +32,7 @@ fn zeros<const KINDS: usize>() -> Stripe<KINDS> {
 
 impl<const KINDS: usize> Default for Counts<KINDS> {
     fn default() -> Self {
-        Self { own: [const { OnceLock::new() }; GROUPS], shared: zeros() }
+        Self { own: [const { Raced::new() }; GROUPS], shared: zeros() }
     }
 }
 
@@ -50,13 +50,13 @@ impl<const KINDS: usize> Counts<KINDS> {
     #[inline(always)]
     fn stripe(&self, thread: usize) -> Option<&Stripe<KINDS>> {
         let group = self.own.get(thread / STRIPES)?;
-        let stripes = group.get_or_init(|| (0..STRIPES).map(|_| zeros()).collect());
+        let stripes = group.get_or_make(|| Box::new(std::array::from_fn(|_| zeros())));
         Some(&stripes[thread % STRIPES])
     }
 
     /// Returns the sum of a kind over all threads.
     pub fn sum(&self, kind: usize) -> u64 {
-        let stripes = self.own.iter().filter_map(OnceLock::get).flatten().chain([&self.shared]);
+        let stripes = self.own.iter().filter_map(Raced::get).flatten().chain([&self.shared]);
         stripes.fold(0, |sum, stripe| sum.wrapping_add(stripe[kind].load(Acquire)))
     }
 }

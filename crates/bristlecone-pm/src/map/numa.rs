@@ -3,7 +3,8 @@
 
 use std::fs::read_to_string;
 use std::path::Path;
-use std::sync::OnceLock;
+
+use crate::sync::raced::Raced;
 
 /// Where Linux lists its nodes.
 const NODES: &str = "/sys/devices/system/node";
@@ -26,12 +27,8 @@ struct Asked {
 impl Nodes {
     /// Returns the nodes of this machine, determined once.
     pub fn here() -> Self {
-        static HERE: OnceLock<Nodes> = OnceLock::new();
-        // Looked up outside the lock, which a child that was forked meanwhile would wait for.
-        HERE.get().cloned().unwrap_or_else(|| {
-            let listed = Self::listed(Path::new(NODES));
-            HERE.get_or_init(|| listed).clone()
-        })
+        static HERE: Raced<Nodes> = Raced::new();
+        HERE.get_or_make(|| Box::new(Self::listed(Path::new(NODES)))).clone()
     }
 
     fn listed(directory: &Path) -> Self {

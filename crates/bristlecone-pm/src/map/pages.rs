@@ -1,12 +1,12 @@
 //! The pages of a region: huge pages where the system provides them.
 
 use std::os::fd::AsFd;
-use std::sync::LazyLock;
 
 use rustix::io::Errno;
 
 use super::{Region, full_or};
 use crate::sync::pause::Pause;
+use crate::sync::raced::Raced;
 use crate::{PAGE_BYTES, Result, failpoint};
 
 /// Mappings begin and grow at multiples of a huge page.
@@ -15,7 +15,7 @@ pub(crate) const HUGE_BYTES: u64 = 2 << 20;
 /// to use them.
 const MADV_COLLAPSE: i32 = 25;
 /// A collapse waits until the kernel has run on every processor: seconds on a busy machine.
-static COLLAPSES: LazyLock<Pause> = LazyLock::new(Pause::new);
+static COLLAPSES: Raced<Pause> = Raced::new();
 
 impl Region {
     /// Allocates memory or blocks for a range, in huge pages where the system provides them, so
@@ -82,5 +82,5 @@ impl Region {
 pub(crate) fn collapse(start: *mut u8, bytes: usize) -> bool {
     // SAFETY: no byte of the range changes, wherever it is.
     let collapse = || unsafe { libc::madvise(start.cast(), bytes, MADV_COLLAPSE) } == 0;
-    COLLAPSES.outside(collapse) == Some(true)
+    COLLAPSES.get_or_make(|| Box::new(Pause::new())).outside(collapse) == Some(true)
 }

@@ -5,6 +5,7 @@ mod atomic;
 mod barrier;
 pub mod epoch;
 pub(crate) mod pause;
+pub(crate) mod raced;
 pub(crate) mod spin_lock;
 mod thread;
 pub mod wait;

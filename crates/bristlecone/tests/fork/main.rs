@@ -150,7 +150,8 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// A child must not wait for any lock that a thread of the follower held at the fork.
+/// A child must not wait for anything that a thread of the follower had begun at the fork: the threads' first lookups, too,
+/// so each round has a follower of its own.
 fn followers() {
     for &design in Design::ALL {
         let (scratch, here) = (Scratch::new(), std::process::id());
@@ -158,32 +159,35 @@ fn followers() {
         let create = || pool.tree_options("words").design(design).open::<u64, u64>();
         let mut tree = Some(pool.tree_options("words").design(design).create::<u64, u64>().unwrap());
         (0..1000).for_each(|key| assert_eq!(tree.as_ref().unwrap().insert(key, key + 1).unwrap(), None));
-        let follower = Pool::follow(&scratch.0).unwrap();
-        let followed = Planted { words: follower.tree("words").unwrap(), texts: None, pool: follower };
-        let (end, seen) = (AtomicBool::new(false), AtomicU64::new(0));
-        std::thread::scope(|scope| {
-            let _end = EndOnDrop(&end);
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    while !end.load(Relaxed) {
-                        // Returns an error while the tree is not open.
-                        if let Ok(found) = followed.words.get(7) {
-                            assert_eq!(found, Some(8));
-                            seen.fetch_add(1, Relaxed);
+        let seen = AtomicU64::new(0);
+        for round in 0..20 {
+            let follower = Pool::follow(&scratch.0).unwrap();
+            let followed = Planted { words: follower.tree("words").unwrap(), texts: None, pool: follower };
+            let end = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let _end = EndOnDrop(&end);
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        while !end.load(Relaxed) {
+                            // Returns an error while the tree is not open.
+                            if let Ok(found) = followed.words.get(7) {
+                                assert_eq!(found, Some(8));
+                                seen.fetch_add(1, Relaxed);
+                            }
                         }
-                    }
-                });
-            }
-            for round in 0..20 {
-                // Its readers attach again.
-                drop(tree.take());
-                tree = Some(create().unwrap());
-                std::thread::sleep(Duration::from_micros(50 * round));
+                    });
+                }
+                if round % 2 == 0 {
+                    // Its readers attach again.
+                    drop(tree.take());
+                    tree = Some(create().unwrap());
+                }
+                std::thread::sleep(Duration::from_micros(10 * round));
                 child(|| ask_all(&followed, &scratch.0, here));
-            }
-        });
+            });
+            assert_eq!(followed.words.get(7).unwrap(), Some(8));
+        }
         assert!(seen.into_inner() > 0 && tree.is_some(), "{design}: nothing was read");
-        assert_eq!(followed.words.get(7).unwrap(), Some(8));
     }
 }
 
