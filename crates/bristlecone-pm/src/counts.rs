@@ -11,8 +11,8 @@ use crate::sync::raced::Raced;
 
 /// Number of threads of a group.
 const STRIPES: usize = 64;
-/// Maximum number of groups: threads share counts only beyond 1,024.
-const GROUPS: usize = 16;
+/// Maximum number of groups: threads share counts only beyond 3,072.
+const GROUPS: usize = 48;
 
 type Stripe<const KINDS: usize> = CachePadded<[AtomicU64; KINDS]>;
 

@@ -4,7 +4,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-/// A value that any thread may create. If several do so at once, one of their values stays, and none waits for another
+/// A value that any thread may create. If several do so together, one of their values stays, and none waits for another
 /// thread. So a child that is forked meanwhile does not wait for a thread that it does not have.
 #[derive(Debug)]
 pub(crate) struct Raced<T>(AtomicPtr<T>);
