@@ -2,7 +2,7 @@
 //! operation without space changes nothing. Followers see correct data, or an error until the next
 //! open.
 
-use bristlecone::{Domain, Error, Pool, Tree};
+use bristlecone::{Design, Domain, Error, Pool, Tree};
 use bristlecone_pm::failpoint;
 use rustix::io::Errno;
 
@@ -77,6 +77,7 @@ impl Visit for Full<'_> {
 fn full_memory_ends_no_write_and_shows_nothing_wrong() {
     let mut seen = Seen::default();
     let cells = suites::FOLLOW.sampled_of_each_design();
+    let is_drawn = cells.len() <= Design::ALL.len();
     // A failed sync ends a pool of the domain `msync`, a failed write of its files one with a journal: `no_space` and
     // `failing_calls` test that.
     let ends = |cell: &Cell| matches!(cell.domain, Domain::Msync | Domain::Journal);
@@ -88,5 +89,7 @@ fn full_memory_ends_no_write_and_shows_nothing_wrong() {
         }
     }
     println!("{seen:?}");
-    assert!(seen.of_segment > 0 && seen.not_followed > 0 && seen.followed > 0, "{seen:?}");
+    assert!(seen.of_segment > 0 && seen.followed > 0, "{seen:?}");
+    // Of a few drawn cells, all may be followed to the end.
+    assert!(seen.not_followed > 0 || is_drawn, "{seen:?}");
 }
