@@ -170,7 +170,13 @@ impl Suite {
 
     /// Returns one of the drawn cells of each design, for suites with long runs per cell; all cells if requested.
     pub fn sampled_of_each_design(&self) -> Vec<Cell> {
-        let (drawn, how) = self.sample(true);
+        self.sampled_of_each_design_where(|_| true)
+    }
+
+    /// As [`sampled_of_each_design`](Self::sampled_of_each_design), of the cells that a test is for.
+    pub fn sampled_of_each_design_where(&self, is_for: impl Fn(&Cell) -> bool) -> Vec<Cell> {
+        let (mut drawn, how) = self.sample(true);
+        drawn.retain(is_for);
         let drawn = if asked().is_none() { first_of_each_design(&drawn) } else { drawn };
         self.tell(drawn, &how)
     }

@@ -160,7 +160,7 @@ fn followers() {
         let mut tree = Some(pool.tree_options("words").design(design).create::<u64, u64>().unwrap());
         (0..1000).for_each(|key| assert_eq!(tree.as_ref().unwrap().insert(key, key + 1).unwrap(), None));
         let seen = AtomicU64::new(0);
-        for round in 0..20 {
+        for round in 0..40 {
             let follower = Pool::follow(&scratch.0).unwrap();
             let followed = Planted { words: follower.tree("words").unwrap(), texts: None, pool: follower };
             let end = AtomicBool::new(false);
@@ -177,12 +177,12 @@ fn followers() {
                         }
                     });
                 }
+                // Every other time its readers attach again.
                 if round % 2 == 0 {
-                    // Its readers attach again.
                     drop(tree.take());
                     tree = Some(create().unwrap());
                 }
-                std::thread::sleep(Duration::from_micros(10 * round));
+                std::thread::sleep(Duration::from_micros(50 * (round / 2)));
                 child(|| ask_all(&followed, &scratch.0, here));
             });
             assert_eq!(followed.words.get(7).unwrap(), Some(8));

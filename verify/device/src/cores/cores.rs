@@ -378,7 +378,7 @@ pub(super) fn wait_for_flushes() {
     });
 }
 
-pub(super) fn turn(turn: Turn) {
+fn turn(turn: Turn) {
     match turn {
         Turn::Access(Access { address, by }) | Turn::Cost(Access { address, by }) => step(address, by),
         Turn::Crossing | Turn::Named(_) => {}
