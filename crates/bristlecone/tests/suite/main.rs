@@ -15,6 +15,7 @@ mod corruption;
 mod counted;
 mod crash_at_every_store;
 mod damage_reporting;
+mod damage_while_open;
 mod damaged_logs;
 mod damaged_reads;
 mod damaged_words;

@@ -24,8 +24,12 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
             if live * 2 >= self.slots {
                 return;
             }
-            let fence = self.keys.read(self.leaf(state.leaf).slots[0].key.load(self.medium()), guard);
-            let Some(mut left) = self.lock_before(fence, guard) else { return };
+            let fence = self.leaf(state.leaf).slots[0].key.load(self.medium());
+            if self.keys.verify_held(fence, guard).is_err() {
+                return;
+            }
+            let fence = self.keys.read(fence, guard);
+            let Some(mut left) = self.lock_before(fence, &right, guard) else { return };
             if !self.make_room(&mut left, &right, live) {
                 return;
             }
@@ -41,10 +45,16 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         }
     }
 
-    /// Returns the locked leaf to the left of the one that begins with `fence`.
-    fn lock_before(&self, fence: K::Ref<'_>, guard: &K::Guard) -> Option<Locked<'_>> {
+    /// Returns the locked leaf to the left of `right`, which begins with `fence`; `None` if a damaged fence leads
+    /// elsewhere.
+    fn lock_before(&self, fence: K::Ref<'_>, right: &Locked<'_>, guard: &K::Guard) -> Option<Locked<'_>> {
         loop {
-            let (id, version, _) = self.inner.find_before(Some(fence), guard, |leaf| self.version_of(leaf));
+            // The leaf's own lock is held, so waiting for its version would never end.
+            let version_of = |leaf| if leaf == right.id { Some(right.seen) } else { self.version_of(leaf) };
+            let (id, version, _) = self.inner.find_before(Some(fence), guard, version_of);
+            if id == right.id {
+                return None;
+            }
             if let Some(left) = self.buffers.get(id).lock_at(version) {
                 return Some(left);
             }

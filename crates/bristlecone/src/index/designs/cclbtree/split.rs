@@ -48,8 +48,8 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         let mut parts = self.parts_with(state.leaf, stay, items, guard);
         let len = parts.len();
         parts.sort_unstable_by_key(Part::key);
-        // Slot 0 may be reserved for the fence.
-        let fence = state.leaf != self.first && stay & 1 == 0;
+        // Slot 0 may be reserved for the fence: it has the least item, or none, unless its record was damaged since.
+        let fence = state.leaf != self.first && parts.first().is_none_or(|part| part.item.slot() != Some(0));
         let usable = self.slots - usize::from(fence);
         let least = len.saturating_sub(self.slots).max(1);
         // A run ends its leaf: see `parts/split.rs`. A leaf begins with an item. So that descending keys go on in a leaf of

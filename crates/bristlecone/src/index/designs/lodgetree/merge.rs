@@ -114,8 +114,9 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         let fence = node.fence(0);
         let first = node.entry(0).leaf == self.first;
         if !first {
+            self.keys.verify_held(fence, guard).map_err(drop)?;
             let fence = self.keys.read(fence, guard);
-            let left = self.lock_before(fence, guard);
+            let left = self.lock_before(fence, &node, guard).ok_or(())?;
             if self.may_join(&left, &node) && self.leave(fence, &left, &node, guard) {
                 let shift = left.counts().index;
                 return Ok((self.join(left, node), shift));
@@ -155,13 +156,18 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         left
     }
 
-    /// Returns the locked node before the one that begins with `fence`. Writers wait for a second node
-    /// only from right to left, so they never deadlock.
-    fn lock_before(&self, fence: K::Ref<'_>, guard: &K::Guard) -> Locked<'_> {
+    /// Returns the locked node before `node`, which begins with `fence`; `None` if a damaged fence leads elsewhere.
+    /// Writers wait for a second node only from right to left, so they never deadlock.
+    fn lock_before(&self, fence: K::Ref<'_>, node: &Locked<'_>, guard: &K::Guard) -> Option<Locked<'_>> {
         loop {
-            let (id, version, _) = self.inner.find_before(Some(fence), guard, |node| self.version_of(node));
+            // The node's own lock is held, so waiting for its version would never end.
+            let version_of = |id| if id == node.id { Some(node.seen) } else { self.version_of(id) };
+            let (id, version, _) = self.inner.find_before(Some(fence), guard, version_of);
+            if id == node.id {
+                return None;
+            }
             if let Some(left) = self.nodes.get(id).lock_at(version) {
-                return left;
+                return Some(left);
             }
         }
     }

@@ -75,6 +75,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, M> {
                 return false;
             }
             into.ended = outside.above || probe.further.is_none();
+            if let Some((fence, further)) = fence.zip(probe.further.as_ref())
+                && *further <= fence
+            {
+                self.meet_no_bound(probe.fence, into);
+            }
             into.fence = Some(probe.further);
             if !into.entries.is_empty() {
                 return true;
@@ -126,6 +131,11 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, M> {
                 return false;
             }
             into.ended = outside.below || probe.further.is_none();
+            if let Some((fence, further)) = fence.zip(probe.further.as_ref())
+                && *further >= fence
+            {
+                self.meet_no_bound(probe.fence, into);
+            }
             into.fence = Some(probe.further);
             if !into.entries.is_empty() {
                 return true;
@@ -136,6 +146,15 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, M> {
 }
 
 impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
+    /// Ends a scan at a fence that it has passed already: it would never end. A lenient one has the items up to there.
+    #[cold]
+    fn meet_no_bound<V: Codec>(&self, fence: u64, into: &mut Batch<K, V>) {
+        into.ended = true;
+        if !into.lenient {
+            into.fail(Error::corrupted("fences that are out of order", format!("fence {fence:#x}")));
+        }
+    }
+
     /// Verifies the checksums of the fences of the node that a key leads to, or of the last one, and
     /// of the fence where a scan continues: a damaged one leads to another leaf.
     fn verify_fences(&self, key: Option<K::Ref<'_>>, next: u64, guard: &K::Guard) -> Result<()> {

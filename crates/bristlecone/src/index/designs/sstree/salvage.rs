@@ -254,12 +254,14 @@ impl<K: KeyCodec, M: Medium> DamagedTree<K, M> {
                 sink.find_in(span, format!("subnode {subnode:#x}"), error.to_string());
                 continue;
             }
-            let key = self.keys.read(item.key, &guards.0);
             if let Err(error) = self.values.verify(item.value) {
+                // The bit may be damaged as well as the item, and other bits with it.
                 sink.lost += 1;
-                sink.find_of_key(key, format!("subnode {subnode:#x}"), error.to_string());
+                let span = (limit(left), limit(right));
+                sink.find_in(span, format!("subnode {subnode:#x}"), error.to_string());
                 continue;
             }
+            let key = self.keys.read(item.key, &guards.0);
             let below = left.is_some_and(|left| key < K::shorten(K::borrow(left)));
             let above = right.is_some_and(|right| key > K::shorten(K::borrow(right)));
             if below || above {

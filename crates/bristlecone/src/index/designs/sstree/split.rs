@@ -100,7 +100,6 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         }
         let first = upper.first().map_or(key, |part| part.key);
         let separator = lower.last().map_or(first, |last| cut.separator::<K>(last.key, key, first));
-        debug_assert!(lower.last().is_none_or(|last| last.key < separator) && separator <= first);
         self.inner.insert(separator, right, guard);
         self.pool.events().note_split();
         self.compact(left);

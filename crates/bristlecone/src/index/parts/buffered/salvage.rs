@@ -323,6 +323,12 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Relics<'_, L, K, M> {
                 // If the record of the key is damaged, log entries refer to it, too.
                 sink.doubt(K::borrow(&owned));
             } else if newer(&owned).is_none() {
+                if let Err(error) = self.values.verify(*value) {
+                    // The bit may be damaged as well as the item, and other bits with it.
+                    sink.lost += 1;
+                    find(sink, &error.to_string());
+                    continue;
+                }
                 self.keep(*key, *value, &at(member.offset), sink)?;
                 if !seen.insert(owned) {
                     sink.lost += 1;
