@@ -46,9 +46,8 @@ fn damage(shape: Configuration, kind: Damage, noise: &mut Noise) {
     let truth: BTreeMap<String, u64> = (0..KEYS).map(|n| (key(n), n)).collect();
     truth.values().for_each(|&n| assert_eq!(tree.insert(&key(n), n).unwrap(), None));
     let bytes = std::fs::read(&scratch.0).unwrap();
-    let is_record = |at: &usize| {
-        bytes[*at..].starts_with(&20_u32.to_le_bytes()) && bytes[at + 8..].starts_with(b"key ")
-    };
+    let is_record =
+        |at: &usize| bytes[*at..].starts_with(&20_u32.to_le_bytes()) && bytes[at + 8..].starts_with(b"key ");
     let records: Vec<usize> = (0..bytes.len() - RECORD_BYTES).step_by(8).filter(is_record).collect();
     assert!(records.len() as u64 >= KEYS, "{shape:?}: {} records", records.len());
     let file = File::options().write(true).open(&scratch.0).unwrap();
