@@ -1,7 +1,7 @@
 // PiBench over Bristlecone: a shared object that PiBench loads, with the tree that it measures.
 //
 //     make -C bindings/pibench PIBENCH=/path/to/pibench/include
-//     BRISTLECONE_DESIGN=nbtree ./PiBench bindings/pibench/build/libbristlecone_pibench.so --pool_path=/dev/shm/p --pool_size=…
+//     BRISTLECONE_DESIGN=nbtree ./PiBench bindings/pibench/build/release/libbristlecone_pibench.so --pool_path=/dev/shm/p --pool_size=…
 //
 // README.md has the environment variables. What PiBench's tree_api says holds here: an insert fails on a key that is there,
 // an update and a removal on one that is not, and a scan leaves ascending pairs that stay as they are until the thread's

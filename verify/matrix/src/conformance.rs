@@ -209,16 +209,18 @@ impl Step {
                 let one = |tree: &Value| [0, 1, 2].map(|at| text(&tree[at]).to_owned());
                 Gives::Trees(list(gives).iter().map(one).collect())
             }
-            Gives::Commits(_) => {
-                Gives::Commits(list(gives).iter().map(|commit| self.commit(commit)).collect())
-            }
+            Gives::Commits(_) => Gives::Commits(self.commits()),
             Gives::Datum(_) | Gives::Nothing => Gives::Datum(datum(&kind(kinds), gives)),
         }
     }
 }
 
 impl Step {
-    /// Returns a commit that the step expects.
+    /// Returns the commits that the step expects.
+    pub fn commits(&self) -> Vec<Vec<Change>> {
+        list(&self.0["gives"]).iter().map(|commit| self.commit(commit)).collect()
+    }
+
     fn commit(&self, commit: &Value) -> Vec<Change> {
         let stored = |change: &Value, argument: &str, kind: &str| {
             change.get(argument).map(|value| datum(&self.name(kind).parse().unwrap(), value))

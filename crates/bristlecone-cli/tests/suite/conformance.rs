@@ -154,7 +154,8 @@ impl Session {
         trees
     }
 
-    /// Returns the commits of the change stream.
+    /// Returns the commits of the change stream. The command `put` tells whether the key existed, and so does the stream
+    /// then; in the table it says nothing of a `put`.
     fn commits(&self, step: &Step) -> Vec<Vec<Change>> {
         let printed = self.command(&["changes", "--json"], &[]).ok();
         let mut commits: Vec<(u64, Vec<Change>)> = Vec::new();
@@ -178,7 +179,13 @@ impl Session {
                 _ => commits.push((lsn, vec![change])),
             }
         }
-        commits.into_iter().map(|(_, changes)| changes).collect()
+        let mut commits: Vec<_> = commits.into_iter().map(|(_, changes)| changes).collect();
+        for (change, of_table) in commits.iter_mut().flatten().zip(step.commits().iter().flatten()) {
+            if of_table.existed.is_none() && change.what == "put" {
+                change.existed = None;
+            }
+        }
+        commits
     }
 
     /// Returns the name of the tree that a step names.

@@ -184,7 +184,7 @@ fn in_order<I: Items>() -> Vec<u64> {
     numbers
 }
 
-/// A quick run tries every so many points of a scenario, from this one on.
+/// A quick run tries one point in some of a scenario, from this one on.
 struct Explore(Configuration, Domain, usize);
 
 fn medium(domain: Domain) -> AnyMedium {
