@@ -162,7 +162,8 @@ impl Layout {
         let durable = medium.fence(self.fill(store, right, moved, rest), "pactree split.1");
         store.word(leaf, NEXT).publish(medium, right, &durable, "pactree split.2");
         let ordered = medium.ordered_within_line();
-        store.word(leaf, HIGH).store(medium, low);
+        // Recovery derives it from the right sibling.
+        store.word(leaf, HIGH).store_derived(medium, low);
         store.word(leaf, 0).publish(medium, self.below(store, leaf, low), &ordered, "pactree split.2 bitmap");
         medium.persist(store.word(leaf, 0), "pactree split.2");
     }
@@ -177,7 +178,7 @@ impl Layout {
         let (medium, high) = (store.medium(), self.low(store, next));
         let bitmap = self.below(store, leaf, high);
         if self.high(store, leaf) != Some(high) || bitmap != self.bitmap(store, leaf) {
-            store.word(leaf, HIGH).store(medium, high);
+            store.word(leaf, HIGH).store_derived(medium, high);
             store.word(leaf, 0).publish(medium, bitmap, &Alone, "pactree repair.1");
             medium.persist(store.word(leaf, 0), "pactree repair.1");
         }
