@@ -154,8 +154,8 @@ impl Session {
         trees
     }
 
-    /// Returns the commits of the change stream. The command `put` tells whether the key existed, and so does the stream
-    /// then; in the table it says nothing of a `put`.
+    /// Returns the commits of the change stream. After the command `put` the stream has `existed`, which must be correct.
+    /// It has none after a `put` of the table, and is returned without it.
     fn commits(&self, step: &Step) -> Vec<Vec<Change>> {
         let printed = self.command(&["changes", "--json"], &[]).ok();
         let mut commits: Vec<(u64, Vec<Change>)> = Vec::new();
@@ -180,8 +180,18 @@ impl Session {
             }
         }
         let mut commits: Vec<_> = commits.into_iter().map(|(_, changes)| changes).collect();
+        let mut present = Vec::new();
         for (change, of_table) in commits.iter_mut().flatten().zip(step.commits().iter().flatten()) {
+            let item = (change.tree.clone(), change.key.clone());
+            let existed = present.contains(&item);
+            match &*change.what {
+                "put" if !existed => present.push(item),
+                "remove" => present.retain(|held| *held != item),
+                "clear" | "drop" => present.retain(|(tree, _)| *tree != change.tree),
+                _ => {}
+            }
             if of_table.existed.is_none() && change.what == "put" {
+                assert!(change.existed.is_none_or(|told| told == existed), "{change:?}");
                 change.existed = None;
             }
         }

@@ -184,8 +184,12 @@ fn in_order<I: Items>() -> Vec<u64> {
     numbers
 }
 
-/// A quick run tries one point in some of a scenario, from this one on.
-struct Explore(Configuration, Domain, usize);
+struct Explore {
+    configuration: Configuration,
+    domain: Domain,
+    /// The first point of a scenario that is tried; a quick run tries every N-th one from there on.
+    first: usize,
+}
 
 fn medium(domain: Domain) -> AnyMedium {
     Box::new(Points(Native::new(domain)))
@@ -241,12 +245,13 @@ fn go_on<I: Items>(pool: &Pool, tree: &Tree<I::K, I::V>, model: &mut Model, seed
 impl Explore {
     /// Runs a scenario; returns its recorded points, and the path of the index.
     fn record<I: Items>(&self, scenario: &Scenario, scratch: &Scratch) -> (Recorder, PathBuf) {
-        let options = CreateOptions { max_bytes: 64 << 20, domain: Some(self.1), chunk_bytes: Some(4096) };
+        let options =
+            CreateOptions { max_bytes: 64 << 20, domain: Some(self.domain), chunk_bytes: Some(4096) };
         let file = PoolFile::create(&scratch.0, &options, medium).unwrap();
         file.keep_index(KeepIndex::Always, BUILD);
         let pool = pool_on_any(file).unwrap();
         let index = segment_of(&pool);
-        let tree: Tree<I::K, I::V> = self.0.create(&pool, "t").unwrap();
+        let tree: Tree<I::K, I::V> = self.configuration.create(&pool, "t").unwrap();
         for &key in &scenario.before {
             Operation::Write(key, key).run::<I>(&pool, &tree);
         }
@@ -301,7 +306,7 @@ impl Visit for Explore {
             let (recorder, index) = self.record::<I>(&scenario, &scratch);
             let mut image = Image { pages: Default::default(), lens: [0; 2] };
             let stride = recorder.points.len().div_ceil(by_level(150, 1500, usize::MAX)).max(1);
-            assert!(self.2 == 0 || stride <= FIRST_POINTS, "{stride} points are one try");
+            assert!(self.first == 0 || stride <= FIRST_POINTS, "every {stride}-th point only");
             let (mut tried, mut warm) = (0, 0);
             for (number, (done, lens, changed)) in recorder.points.iter().enumerate() {
                 image.lens = *lens;
@@ -311,26 +316,32 @@ impl Visit for Explore {
                         None => _ = image.pages[*at].remove(page),
                     }
                 }
-                if number % stride != self.2 {
+                if number % stride != self.first {
                     continue;
                 }
                 tried += 1;
                 image.write([&scratch.0, &index]);
                 let when = format!(
                     "{:?} {:?} {} point {number} after {done} operations",
-                    self.0, self.1, scenario.name
+                    self.configuration, self.domain, scenario.name
                 );
                 warm += usize::from(self.reopen::<I>(&scenario, *done, &scratch.0, &index, &when));
             }
             println!(
                 "{} {:?} {}: {tried} of {} points, {warm} warm",
-                self.0,
-                self.1,
+                self.configuration,
+                self.domain,
                 scenario.name,
                 recorder.points.len()
             );
-            let is_taken_over = matches!(self.0.design, Design::NbTree | Design::SsTree);
-            assert_eq!(warm, if is_taken_over { tried } else { 0 }, "{:?} {}", self.0, scenario.name);
+            let is_taken_over = matches!(self.configuration.design, Design::NbTree | Design::SsTree);
+            assert_eq!(
+                warm,
+                if is_taken_over { tried } else { 0 },
+                "{:?} {}",
+                self.configuration,
+                scenario.name
+            );
         }
     }
 }
@@ -352,7 +363,7 @@ impl Explore {
             .for_each(|part| apply(&mut model, part));
         let pending = scenario.operations.get(done);
         let pool = open_pool(path, KeepIndex::Always);
-        let tree: Tree<I::K, I::V> = self.0.open(&pool, "t").unwrap();
+        let tree: Tree<I::K, I::V> = self.configuration.open(&pool, "t").unwrap();
         let is_warm = pool.info().index_was_kept;
         let mut model = settled::<I>(&tree, &model, pending, when);
         go_on::<I>(&pool, &tree, &mut model, done as u64 + 1);
@@ -362,8 +373,11 @@ impl Explore {
             // Records that the kill left behind are free again.
             pool.close().unwrap();
             let pool = open_pool(path, KeepIndex::Always);
-            let tree: Tree<I::K, I::V> = self.0.open(&pool, "t").unwrap();
-            assert!(pool.info().index_was_kept || self.0.design == Design::WoTree, "{when}: after a close");
+            let tree: Tree<I::K, I::V> = self.configuration.open(&pool, "t").unwrap();
+            assert!(
+                pool.info().index_was_kept || self.configuration.design == Design::WoTree,
+                "{when}: after a close"
+            );
             settled::<I>(&tree, &model, None, &format!("{when}, closed"));
             go_on::<I>(&pool, &tree, &mut model, done as u64 + 2);
             drop(tree);
@@ -386,7 +400,7 @@ impl Explore {
     ) -> bool {
         let _ = fs::remove_file(index);
         let pool = open_pool(path, KeepIndex::Never);
-        let opened = self.0.open::<I::K, I::V>(&pool, "t");
+        let opened = self.configuration.open::<I::K, I::V>(&pool, "t");
         let tree = opened.unwrap_or_else(|error| panic!("{when}, recovered: {error}"));
         settled::<I>(&tree, model, None, &format!("{when}, recovered"));
         is_warm
@@ -406,7 +420,7 @@ fn every_store_is_a_point_where_a_kill_loses_nothing() {
     for configuration in share(configurations()) {
         for codec in [Codec::Words, Codec::Texts] {
             for domain in [Domain::Process, Domain::Adr] {
-                codec.visit(Explore(configuration, domain, 0));
+                codec.visit(Explore { configuration, domain, first: 0 });
             }
         }
     }
@@ -429,7 +443,7 @@ const STEPS: &[(&str, &str, Codec)] = &[
     ("sstree takeover.4", "sstree-1", Codec::Words),
 ];
 
-/// At least as many as the points that are passed over by a quick run, and one more.
+/// At least the N of a quick run, so that together these tries have all points.
 const FIRST_POINTS: usize = 12;
 
 #[test]
@@ -440,11 +454,12 @@ fn omitted_steps_are_noticed() {
     for &(step, name, codec) in
         share(STEPS).into_iter().filter(|(step, ..)| only.as_ref().is_none_or(|only| only == step))
     {
-        // A step may matter at few points, which a quick run may pass over at first.
+        // A step may matter at few points. One quick try may skip all of them.
         let noticed = (0..FIRST_POINTS).find(|&first| {
             failpoint::omit(Some(step));
             let explored = catch_unwind(|| {
-                codec.visit(Explore(Configuration::named(name).unwrap(), Domain::Process, first));
+                let configuration = Configuration::named(name).unwrap();
+                codec.visit(Explore { configuration, domain: Domain::Process, first });
             });
             failpoint::omit(None);
             simulate_steps(None);

@@ -25,11 +25,10 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
                 return;
             }
             let fence = self.leaf(state.leaf).slots[0].key.load(self.medium());
-            if self.keys.verify_held(fence, guard).is_err() {
-                return;
-            }
-            let fence = self.keys.read(fence, guard);
-            let Some(mut left) = self.lock_before(fence, &right, guard) else { return };
+            let Ok(fence) = self.keys.read_verified(fence, guard) else { return };
+            let (held, version_of) = ((right.id, right.seen), |id| self.version_of(id));
+            let left = self.inner.lock_before(fence, held, guard, version_of, |id| self.buffers.get(id));
+            let Some(mut left) = left else { return };
             if !self.make_room(&mut left, &right, live) {
                 return;
             }
@@ -42,22 +41,6 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
             self.buffers.free();
             self.leaves.free(state.leaf);
             right = left;
-        }
-    }
-
-    /// Returns the locked leaf to the left of `right`, which begins with `fence`; `None` if a damaged fence leads
-    /// elsewhere.
-    fn lock_before(&self, fence: K::Ref<'_>, right: &Locked<'_>, guard: &K::Guard) -> Option<Locked<'_>> {
-        loop {
-            // The leaf's own lock is held, so waiting for its version would never end.
-            let version_of = |leaf| if leaf == right.id { Some(right.seen) } else { self.version_of(leaf) };
-            let (id, version, _) = self.inner.find_before(Some(fence), guard, version_of);
-            if id == right.id {
-                return None;
-            }
-            if let Some(left) = self.buffers.get(id).lock_at(version) {
-                return Some(left);
-            }
         }
     }
 

@@ -114,9 +114,10 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         let fence = node.fence(0);
         let first = node.entry(0).leaf == self.first;
         if !first {
-            self.keys.verify_held(fence, guard).map_err(drop)?;
-            let fence = self.keys.read(fence, guard);
-            let left = self.lock_before(fence, &node, guard).ok_or(())?;
+            let fence = self.keys.read_verified(fence, guard).map_err(drop)?;
+            let (held, version_of) = ((node.id, node.seen), |id| self.version_of(id));
+            let left = self.inner.lock_before(fence, held, guard, version_of, |id| self.nodes.get(id));
+            let left = left.ok_or(())?;
             if self.may_join(&left, &node) && self.leave(fence, &left, &node, guard) {
                 let shift = left.counts().index;
                 return Ok((self.join(left, node), shift));
@@ -154,22 +155,6 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         right.retire();
         self.nodes.free(id);
         left
-    }
-
-    /// Returns the locked node before `node`, which begins with `fence`; `None` if a damaged fence leads elsewhere.
-    /// Writers wait for a second node only from right to left, so they never deadlock.
-    fn lock_before(&self, fence: K::Ref<'_>, node: &Locked<'_>, guard: &K::Guard) -> Option<Locked<'_>> {
-        loop {
-            // The node's own lock is held, so waiting for its version would never end.
-            let version_of = |id| if id == node.id { Some(node.seen) } else { self.version_of(id) };
-            let (id, version, _) = self.inner.find_before(Some(fence), guard, version_of);
-            if id == node.id {
-                return None;
-            }
-            if let Some(left) = self.nodes.get(id).lock_at(version) {
-                return Some(left);
-            }
-        }
     }
 
     /// Returns the locked node behind the one that begins with `low`, if there is one and it is

@@ -235,6 +235,11 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         });
         let (_, left, above) = keys.select_nth_unstable(cut.kept - 1);
         let first = above.iter().min().unwrap_or(&new);
+        debug_assert!(
+            *left < *first
+                || bits(items.slots).any(|slot| self.keys.verify_held(items.key(slot), &pins.key).is_err()),
+            "keys of a leaf differ"
+        );
         Some(cut.separator::<K>(*left, new, *first))
     }
 

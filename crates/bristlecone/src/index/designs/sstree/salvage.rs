@@ -238,27 +238,26 @@ impl<K: KeyCodec, M: Medium> DamagedTree<K, M> {
         let guards = (K::pin(), pin());
         let limit =
             |median: Option<&K::Owned>| median.map_or(Bound::Unbounded, |key| Bound::Included(key.clone()));
+        let span = || (limit(left), limit(right));
         for item in self.items(piece) {
             let subnode = piece.chain[item.at];
             if let Some(own) = item.covered.filter(|_| !self.is_staged(piece, &item)) {
-                let (span, place) = ((limit(left), limit(right)), format!("subnode {subnode:#x}"));
+                let place = format!("subnode {subnode:#x}");
                 let what = "a key behind a damaged staged item";
                 match self.keys.verify(own) {
                     Ok(()) => sink.find_of_key(self.keys.read(own, &guards.0), place, what),
-                    Err(_) => sink.find_in(span, place, what),
+                    Err(_) => sink.find_in(span(), place, what),
                 }
             }
             if let Err(error) = self.keys.verify(item.key) {
                 sink.lost += 1;
-                let span = (limit(left), limit(right));
-                sink.find_in(span, format!("subnode {subnode:#x}"), error.to_string());
+                sink.find_in(span(), format!("subnode {subnode:#x}"), error.to_string());
                 continue;
             }
             if let Err(error) = self.values.verify(item.value) {
                 // The bit may be damaged as well as the item, and other bits with it.
                 sink.lost += 1;
-                let span = (limit(left), limit(right));
-                sink.find_in(span, format!("subnode {subnode:#x}"), error.to_string());
+                sink.find_in(span(), format!("subnode {subnode:#x}"), error.to_string());
                 continue;
             }
             let key = self.keys.read(item.key, &guards.0);

@@ -1,6 +1,6 @@
 //! Structure changes except expansion: moves of items, splits of leaves, removal of empty leaves.
 
-use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
+use bristlecone_pm::{Durable, Error, Flushed, Medium, Persist, Result};
 
 use super::SsTree;
 use super::layout::{END, FINGERPRINT_WORDS, FREE, LEAF_SLOTS_MAX, SUBNODES_MAX, beside_header};
@@ -87,6 +87,14 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         let below = parts.partition_point(|part| part.key < key);
         let cut = Cut::new::<K>(len, below, key, || (parts[below - 1].key, parts[below].key));
         let (lower, upper) = parts.split_at(cut.kept);
+        let first = upper.first().map_or(key, |part| part.key);
+        if lower.last().is_some_and(|last| last.key >= first) {
+            // The record of one was damaged. Of two leaves, one would hold it out of reach.
+            return Err(Error::corrupted(
+                "a key that is twice in a leaf",
+                format!("subnode {:#x}", view.subnodes[0]),
+            ));
+        }
         let _room = self.inner.reserve(1)?;
         let (right, durable) = self.new_leaf(upper)?;
 
@@ -98,8 +106,8 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             self.medium().persist(&head.bitmap, "sstree split.3");
             left.set_bitmap(bitmap);
         }
-        let first = upper.first().map_or(key, |part| part.key);
         let separator = lower.last().map_or(first, |last| cut.separator::<K>(last.key, key, first));
+        debug_assert!(lower.last().is_none_or(|last| last.key < separator) && separator <= first);
         self.inner.insert(separator, right, guard);
         self.pool.events().note_split();
         self.compact(left);

@@ -21,7 +21,8 @@ use super::{LeafLayout, Link, TreeLog};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::items::{Items, Values};
 use crate::index::parts::slot::{Slot, bits};
-use crate::index::{Described, SalvageSink};
+use crate::index::salvage::only;
+use crate::index::{Described, SalvageSink, Span};
 
 /// Passes every plausible item of a damaged tree to the sink. Its leaves have `slots` slots; chunks of its log
 /// have `entries` entries, or as many as fit.
@@ -150,9 +151,9 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Relics<'_, L, K, M> {
             let behind = chain.get(number + 2).and_then(|next| next.low.as_ref());
             self.save_leaf(member, end, (before, behind), of_leaf, sink)?;
         }
-        for (_, entry) in entries.filter(|(_, entry)| !entry.removed) {
+        for (key, entry) in entries.filter(|(_, entry)| !entry.removed) {
             // There is no leaf.
-            self.keep(entry.key, entry.value, "a log entry", sink)?;
+            self.keep(entry.key, entry.value, "a log entry", only::<K>(K::borrow(&key)), sink)?;
         }
         Ok(())
     }
@@ -323,13 +324,8 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Relics<'_, L, K, M> {
                 // If the record of the key is damaged, log entries refer to it, too.
                 sink.doubt(K::borrow(&owned));
             } else if newer(&owned).is_none() {
-                if let Err(error) = self.values.verify(*value) {
-                    // The bit may be damaged as well as the item, and other bits with it.
-                    sink.lost += 1;
-                    find(sink, &error.to_string());
-                    continue;
-                }
-                self.keep(*key, *value, &at(member.offset), sink)?;
+                // Where the value is not readable, the bit may be damaged as well, and others with it.
+                self.keep(*key, *value, &at(member.offset), span(member.low.as_ref(), end), sink)?;
                 if !seen.insert(owned) {
                     sink.lost += 1;
                     find(sink, "a key that stands there twice");
@@ -338,18 +334,24 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Relics<'_, L, K, M> {
         }
         for (key, entry) in &entries {
             if newer(key).is_some() && !entry.removed {
-                self.keep(entry.key, entry.value, "a log entry", sink)?;
+                self.keep(entry.key, entry.value, "a log entry", only::<K>(K::borrow(key)), sink)?;
             }
         }
         Ok(())
     }
 
-    /// Passes on an item if its key is readable.
-    fn keep(&mut self, key: u64, value: u64, place: &str, sink: &mut SalvageSink<'_, K>) -> Result<()> {
+    /// Passes on an item if its value is readable, and otherwise puts a span of keys in doubt.
+    fn keep(
+        &mut self,
+        key: u64,
+        value: u64,
+        place: &str,
+        doubted: Span<K>,
+        sink: &mut SalvageSink<'_, K>,
+    ) -> Result<()> {
         if let Err(error) = self.values.verify(value) {
-            let guard = K::pin();
             sink.lost += 1;
-            sink.find_of_key(self.keys.read(key, &guard), place.to_owned(), error.to_string());
+            sink.find_in(doubted, place.to_owned(), error.to_string());
             return Ok(());
         }
         if !self.values.are_words() && self.named.insert(value, key).is_some_and(|other| other != key) {

@@ -5,6 +5,7 @@ use bristlecone_pm::sync::Ordering::Acquire;
 use bristlecone_pm::sync::wait::reached;
 
 use super::{AnyLayout, KeyCodec, NodeRef, Side, VolatileIndex};
+use crate::index::parts::locked::{Guarded, Locked};
 use crate::index::parts::optimistic_lock::{LockState, Stale, Version, pause};
 
 /// A position in the lowest level of the index.
@@ -133,6 +134,29 @@ impl<K: KeyCodec> VolatileIndex<K> {
             pause(round);
         }
         unreachable!("rounds are not counted out")
+    }
+
+    /// Locks the leaf before `held`, which begins with `fence` and which the caller has locked. Returns `None` if a damaged
+    /// fence leads to `held` itself. Writers wait for a second leaf only from right to left, so they never deadlock.
+    pub fn lock_before<G: Guarded>(
+        &self,
+        fence: K::Ref<'_>,
+        (held, seen): (u32, Version),
+        guard: &K::Guard,
+        version_of: impl Fn(u32) -> Option<Version>,
+        leaf: impl Fn(u32) -> G,
+    ) -> Option<Locked<G>> {
+        // The caller's own lock would be waited for forever.
+        let version_of = |id| if id == held { Some(seen) } else { version_of(id) };
+        loop {
+            let (id, version, _) = self.find_before(Some(fence), guard, version_of);
+            if id == held {
+                return None;
+            }
+            if let Some(left) = Locked::at(leaf(id), version) {
+                return Some(left);
+            }
+        }
     }
 
     /// Returns the position of the last leaf that begins before a key, and its low fence, unless the index changed
