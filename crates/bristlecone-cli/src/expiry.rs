@@ -59,7 +59,7 @@ impl ExpiryArgs {
 
 /// Returns the tree with the operations for which expired entries are absent.
 pub fn expiring(tree: &Tree) -> Outcome<ExpiringTree> {
-    tree.clone().expiring().map_err(|_| {
+    tree.clone().try_expiring().map_err(|_| {
         let (name, kind) = (tree.name(), tree.value_kind());
         Failure::usage(format!("times are for trees with values of kind Expiring<…>, and {name} has {kind}"))
     })
@@ -71,7 +71,7 @@ pub fn update(tree: &Tree, key: &Datum, value: &Datum) -> Outcome<bool> {
         return Ok(tree.update(key, value)?.is_some());
     }
     while let Some(held) = live(tree.get(key)?) {
-        match tree.compare_and_swap(key, Some(held), Some(value.borrowed())) {
+        match tree.compare_and_swap(key, Some(&held), Some(value)) {
             Ok(()) => return Ok(true),
             Err(CasError::Found(_)) => {}
             Err(error) => return Err(bristlecone::Error::from(error).into()),

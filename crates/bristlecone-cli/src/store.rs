@@ -85,7 +85,7 @@ pub fn insert_new(tree: &Tree, key: &Datum, value: &Datum) -> Outcome<Option<Dat
         if !expiry::has_expired(&held) {
             return Ok(Some(held));
         }
-        match tree.compare_and_swap(key, Some(held), None) {
+        match tree.compare_and_swap(key, Some(&held), None) {
             Ok(()) | Err(CasError::Found(_)) => {}
             Err(error) => return Err(bristlecone::Error::from(error).into()),
         }
@@ -103,7 +103,8 @@ pub fn scan_readable(
     if !tree.is_salvaged() {
         return scan(tree, bounds, reverse, each);
     }
-    let (mut range, mut checked) = (tree.readable(bounds.clone())?, tree.range(bounds)?);
+    let bounds = (bounds.0.as_ref(), bounds.1.as_ref());
+    let (mut range, mut checked) = (tree.readable(bounds), tree.range(bounds));
     let mut doubt = None;
     loop {
         if doubt.is_none() {
@@ -127,7 +128,7 @@ pub fn scan(
     reverse: bool,
     each: &mut dyn FnMut(&Datum, &Datum) -> Outcome<bool>,
 ) -> Outcome {
-    let mut range = tree.range(bounds)?;
+    let mut range = tree.range((bounds.0.as_ref(), bounds.1.as_ref()));
     while let Some(item) = if reverse { range.next_back() } else { range.next() } {
         let (key, value) = item?;
         if !each(&key, &value)? {

@@ -80,17 +80,25 @@ fn of_tuple(input: &DeriveInput, parts: &[Part<'_>]) -> TokenStream {
             type Ref<'a> = &'a #name;
             type Owned = #name;
             type Codec = ::bristlecone::derived::Record;
+            type Schema = ();
 
             fn kind() -> ::std::string::String {
                 ::bristlecone::derived::tuple_kind(&[#(<#of as ::bristlecone::Key>::kind()),*])
             }
+            fn fixed() -> ::bristlecone::Result<()> {
+                ::std::result::Result::Ok(())
+            }
             fn lend(key: &#name) -> &#name {
                 key
             }
-            fn with<R>(key: &#name, use_it: impl ::std::ops::FnOnce(&[u8]) -> R) -> R {
-                ::bristlecone::derived::encode::<#name, R>(key, use_it)
+            fn with<R>(
+                (): &(),
+                key: &#name,
+                use_it: impl ::std::ops::FnOnce(&[u8]) -> ::bristlecone::Result<R>,
+            ) -> ::bristlecone::Result<R> {
+                ::bristlecone::derived::encode::<#name, _>(key, use_it)
             }
-            fn decode(key: ::std::boxed::Box<[u8]>) -> ::std::option::Option<#name> {
+            fn decode((): &(), key: ::std::boxed::Box<[u8]>) -> ::std::option::Option<#name> {
                 ::bristlecone::derived::decode::<#name>(&key)
             }
         }
@@ -107,20 +115,28 @@ fn of_field(input: &DeriveInput, part: &Part<'_>) -> TokenStream {
             type Ref<'a> = &'a #name;
             type Owned = #name;
             type Codec = <#of as ::bristlecone::Key>::Codec;
+            type Schema = <#of as ::bristlecone::Key>::Schema;
 
             fn kind() -> ::std::string::String {
                 <#of as ::bristlecone::Key>::kind()
+            }
+            fn fixed() -> ::bristlecone::Result<Self::Schema> {
+                <#of as ::bristlecone::Key>::fixed()
             }
             fn lend(key: &#name) -> &#name {
                 key
             }
             #[inline(always)]
-            fn with<R>(key: &#name, use_it: impl ::std::ops::FnOnce(#codec::Ref<'_>) -> R) -> R {
-                <#of as ::bristlecone::Key>::with(<#of as ::bristlecone::Key>::lend(&key.#member), use_it)
+            fn with<R>(
+                schema: &Self::Schema,
+                key: &#name,
+                use_it: impl ::std::ops::FnOnce(#codec::Ref<'_>) -> ::bristlecone::Result<R>,
+            ) -> ::bristlecone::Result<R> {
+                <#of as ::bristlecone::Key>::with(schema, <#of as ::bristlecone::Key>::lend(&key.#member), use_it)
             }
             #[inline(always)]
-            fn decode(key: #codec::Owned) -> ::std::option::Option<#name> {
-                <#of as ::bristlecone::Key>::decode(key).map(|field| #name { #member: field })
+            fn decode(schema: &Self::Schema, key: #codec::Owned) -> ::std::option::Option<#name> {
+                <#of as ::bristlecone::Key>::decode(schema, key).map(|field| #name { #member: field })
             }
         }
     }

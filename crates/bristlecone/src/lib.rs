@@ -196,9 +196,7 @@ pub use journal::{
     Changed, Changes, Durability, JournalChange, JournalChanges, JournalCounts, JournalCursor, JournalEntry,
     JournalFile, JournalFiles, JournalStatus, Stopper, SyncTimes, Ticket,
 };
-pub use transaction::{
-    Batch, Snapshot, SnapshotRange, SnapshotTree, Transaction, TransactionRange, TreeHandle,
-};
+pub use transaction::{Batch, Snapshot, SnapshotRange, SnapshotTree, Transaction, TransactionRange};
 #[cfg(feature = "lab")]
 #[doc(hidden)]
 pub use transaction::{leave_in_part, leave_range_in_part};

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bristlecone::lab::{
-    self, Codec, ExternalDesign, Index, KeyCodec, PARAMS, Parameters, TreeDesign, design_options, of_words,
+    self, AnyIndex, ExternalDesign, PARAMS, Parameters, TreeDesign, design_options, of_words,
 };
 use bristlecone::{Design, Error, Key, Medium, Pool, Result, Tree, Value};
 use bristlecone_pm::{PoolFile, TreeEntry};
@@ -114,8 +114,8 @@ impl ExternalDesign for Baseline {
         }
     }
 
-    fn supports<K: KeyCodec, V: Codec>(self) -> Result<()> {
-        if K::INLINE && V::INLINE {
+    fn supports(self, are_words: (bool, bool)) -> Result<()> {
+        if are_words == (true, true) {
             return Ok(());
         }
         Err(Error::invalid(format!("{self} is a baseline, which keeps 8-byte keys and values only")))
@@ -129,16 +129,12 @@ impl ExternalDesign for Baseline {
         Ok(options.to_words())
     }
 
-    fn open<K: KeyCodec, V: Codec, M: Medium>(
-        self,
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-    ) -> Result<Arc<dyn Index<K, V>>> {
+    fn open<M: Medium>(self, pool: &Arc<PoolFile<M>>, entry: &TreeEntry) -> Result<AnyIndex> {
         if entry.spec.design != self.code() {
             return Err(Error::invalid(format!("the tree is not of design {self}")));
         }
         let lines = Options::from_words(entry.spec.params)?.node_lines;
-        match self {
+        Ok(match self {
             Self::Native => of_words(BaselineIndex::<Coupled<Native, M>, M>::open(pool, entry, lines)?),
             Self::WbTree => of_words(BaselineIndex::<Coupled<WbTree, M>, M>::open(pool, entry, lines)?),
             Self::FastFair => of_words(BaselineIndex::<FastFair<M>, M>::open(pool, entry, lines)?),
@@ -149,7 +145,7 @@ impl ExternalDesign for Baseline {
             Self::DpTree => of_words(BaselineIndex::<DpTree<M>, M>::open(pool, entry, lines)?),
             Self::BeTree => of_words(BaselineIndex::<BeTree<M>, M>::open(pool, entry, lines)?),
             Self::PacTree => of_words(BaselineIndex::<PacTree<M>, M>::open(pool, entry, lines)?),
-        }
+        })
     }
 }
 

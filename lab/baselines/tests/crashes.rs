@@ -111,7 +111,7 @@ impl System for Alone {
         let spec = TreeSpec::new("t", self.baseline.code(), "u64", "u64").with_params(params);
         let created = file.create_tree_with(&spec, |entry| self.baseline.open(&file, entry));
         let (_, tree) = created.map_err(text)?;
-        Ok(Live { file, tree })
+        Ok(Live { file, tree: tree.typed().map_err(text)? })
     }
 
     fn open(&self, sim: &Sim) -> Result<Option<Live>, String> {
@@ -122,7 +122,7 @@ impl System for Alone {
             Err(error) => return Err(text(error)),
         };
         let Some(entry) = file.trees().map_err(text)?.pop() else { return Ok(None) };
-        let tree = self.baseline.open(&file, &entry).map_err(text)?;
+        let tree = self.baseline.open(&file, &entry).and_then(|tree| tree.typed()).map_err(text)?;
         Ok(Some(Live { file, tree }))
     }
 

@@ -78,7 +78,8 @@ impl DelArgs {
             return Self::remove_expired(tree, output);
         }
         if self.range.is_given() {
-            let removed = tree.remove_range(self.range.bounds(tree.key_kind())?)?;
+            let (from, to) = self.range.bounds(tree.key_kind())?;
+            let removed = tree.remove_range((from.as_ref(), to.as_ref()))?;
             return Self::report(removed, output);
         }
         // Every key is parsed before any is removed: a typing error removes nothing.

@@ -1,7 +1,6 @@
 //! `bristlecone get`: prints the values of keys.
 
 use std::ffi::OsString;
-use std::ops::Bound;
 
 use bristlecone::Error;
 use bristlecone::dynamic::Tree;
@@ -56,8 +55,7 @@ impl GetArgs {
             let found = match tree.get(&key) {
                 Err(error @ Error::Corrupted { .. }) if tree.is_salvaged() => {
                     doubt.get_or_insert(error);
-                    let key = key.borrowed();
-                    let mut readable = tree.readable((Bound::Included(key.clone()), Bound::Included(key)))?;
+                    let mut readable = tree.readable(&key..=&key);
                     let Some((_, value)) = readable.next().transpose()? else { continue };
                     Some(value)
                 }

@@ -10,13 +10,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use bristlecone_pm::{
     At, CreateOptions, Domain, Error, Native, PoolFile, Result, TreeEntry, TreeSpec, trace_span,
 };
+use smallvec::SmallVec;
 
 use crate::api::options::default_bytes;
 use crate::api::pool::LOOKS;
-use crate::dynamic::{self, On};
-use crate::index::parts::codec::Codec;
-use crate::transaction::sealed::Sealed as _;
-use crate::{Design, Key, Pool, Snapshot, Tree, Value};
+use crate::dynamic::{self, Kind};
+use crate::index::parts::codec::{Any, GROUP};
+use crate::index::parts::encoded::{Encoded, Item};
+use crate::{Design, Key, Pool, Snapshot, Value};
 
 /// Number of trees that a backup keeps open. Others are opened when they are counted, and again when they are copied.
 const OPEN_MAX: usize = 128;
@@ -232,12 +233,7 @@ impl Pool {
             let tree = open.next().map_or_else(|| self.open_entry(entry), Ok)?;
             let mut report =
                 |items| options.report(BackupProgress { tree: &spec.name, items: before + items, items_all });
-            let items = match tree.on() {
-                On::WordWord(tree) => source.copy(tree, &to, spec, &mut report),
-                On::WordRecord(tree) => source.copy(tree, &to, spec, &mut report),
-                On::RecordWord(tree) => source.copy(tree, &to, spec, &mut report),
-                On::RecordRecord(tree) => source.copy(tree, &to, spec, &mut report),
-            }?;
+            let items = source.copy(&tree, &to, spec, &mut report)?;
             before += items;
             copied.push((spec.name.clone(), items));
         }
@@ -265,7 +261,7 @@ impl Pool {
         let mut name = entry.spec.name.clone();
         for _ in 0..LOOKS {
             match self.dynamic_tree(&name) {
-                Ok(tree) if tree.link().id == entry.id => return Ok(tree),
+                Ok(tree) if tree.link.id == entry.id => return Ok(tree),
                 Ok(_) | Err(Error::NoSuchTree { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -298,27 +294,87 @@ struct Source(Snapshot);
 
 impl Source {
     /// Copies a tree into a new one; returns its number of items.
-    fn copy<K: Key, V: Value>(
+    fn copy(
         &self,
-        from: &Tree<K, V>,
+        from: &dynamic::Tree,
         pool: &Pool,
         spec: &TreeSpec,
         report: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<u64> {
-        let to = pool.create_tree::<K, V>(|| {
-            let (entry, tree) = pool.0.file.create_index(spec, (K::Codec::INLINE, V::Codec::INLINE))?;
-            Ok((entry, tree.typed()?, None))
-        })?;
-        let (mut items, mut from) = (0, self.0.tree(from).range(..));
+        let (_, to) = pool.0.file.create_index(spec, Kind::are_words(spec)?)?;
+        let to = to.of_any();
+        let from = from.clone().with_types::<Stored, Stored>((), ());
+        let (mut items, mut from) = (0, self.0.tree(&from).range(..));
         loop {
             let some = from.by_ref().take(REPORTED_EVERY).collect::<Result<Vec<_>>>()?;
-            let lent: Vec<_> = some.iter().map(|(key, value)| (K::lend(key), V::lend(value))).collect();
-            to.upsert_many(&lent)?;
+            for group in some.chunks(GROUP) {
+                let group: SmallVec<[_; GROUP]> =
+                    group.iter().map(|(key, value)| (key.item(), value.item())).collect();
+                to.upsert_many(&group, &mut |_| {})?;
+            }
             items += some.len() as u64;
             report(items)?;
             if some.len() < REPORTED_EVERY {
                 return Ok(items);
             }
         }
+    }
+}
+
+/// Keys, or values, as they are stored.
+struct Stored;
+
+impl Key for Stored {
+    type Ref<'a> = Item<'a>;
+    type Owned = Encoded;
+    type Codec = Any;
+    type Schema = ();
+
+    fn kind() -> String {
+        "stored".to_owned()
+    }
+    fn fixed() -> Result<()> {
+        Ok(())
+    }
+    fn lend(key: &Encoded) -> Item<'_> {
+        key.item()
+    }
+    fn with<R>((): &(), key: Item<'_>, use_it: impl FnOnce(Item<'_>) -> Result<R>) -> Result<R> {
+        use_it(key)
+    }
+    fn decode((): &(), key: Encoded) -> Option<Encoded> {
+        Some(key)
+    }
+}
+
+impl Value for Stored {
+    type Ref<'a> = Item<'a>;
+    type Owned = Encoded;
+    type Codec = Any;
+    type Schema = ();
+
+    fn kind() -> String {
+        "stored".to_owned()
+    }
+    fn fixed() -> Result<()> {
+        Ok(())
+    }
+    fn lend(value: &Encoded) -> Item<'_> {
+        value.item()
+    }
+    fn with<R>((): &(), value: Item<'_>, use_it: impl FnOnce(Item<'_>) -> Result<R>) -> Result<R> {
+        use_it(value)
+    }
+    fn view<R>((): &(), value: Item<'_>, show: impl FnOnce(Item<'_>) -> R) -> Option<R> {
+        Some(show(value))
+    }
+    fn decode((): &(), value: Item<'_>) -> Option<Encoded> {
+        Some(value.to_owned())
+    }
+    fn take((): &(), value: Encoded) -> Option<Encoded> {
+        Some(value)
+    }
+    fn in_entry<'a>((): &(), stored: &'a [u8]) -> Option<Item<'a>> {
+        Some(Item::Bytes(stored))
     }
 }

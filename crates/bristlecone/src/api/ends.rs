@@ -94,7 +94,8 @@ impl<K: Key, V: Value> Tree<K, V> {
         loop {
             let (mut items, mut met_any) = (items(), false);
             for (key, held) in &mut items {
-                let Some(key) = K::decode(key).filter(|_| V::take(held).is_some()) else { continue };
+                let decoded = K::decode(&self.keys, key).filter(|_| V::take(&self.values, held).is_some());
+                let Some(key) = decoded else { continue };
                 if let Some(value) = self.remove(K::lend(&key))? {
                     return Ok(Some((key, value)));
                 }
@@ -118,7 +119,8 @@ impl<K: Key, V: Value> Tree<K, V> {
         loop {
             let mut items = if down { self.walk_down() } else { self.walk_up() };
             let decoded = items.find_map(|(key, held)| {
-                let (own, value) = (K::decode(key.clone())?, V::decode(V::Codec::borrow(&held))?);
+                let own = K::decode(&self.keys, key.clone())?;
+                let value = V::decode(&self.values, V::Codec::borrow(&held))?;
                 Some((key, held, own, value))
             });
             let Some((key, held, own, value)) = decoded else { return items.finish().map(|()| None) };

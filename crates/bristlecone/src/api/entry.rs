@@ -5,7 +5,6 @@ use std::fmt;
 use bristlecone_pm::Result;
 
 use crate::api::fetch_update::Wanted;
-use crate::api::value::undecodable;
 use crate::{Key, Tree, TryInsertError, Value};
 
 /// A key of a tree with a pending change. See [`Tree::entry`].
@@ -66,7 +65,10 @@ impl<'t, 'k, K: Key, V: Value, F: FnMut(&mut V::Owned)> Entry<'t, 'k, K, V, F> {
     ///
     /// Same as [`Tree::fetch_update`].
     pub fn or_insert(self, value: V::Ref<'_>) -> Result<V::Owned> {
-        let own = || V::with(value, V::decode)?.ok_or_else(|| undecodable("value", V::kind()));
+        let own = || {
+            let own = V::with(&self.tree.values, value, |value| Ok(V::decode(&self.tree.values, value)));
+            own?.ok_or_else(|| self.tree.undecodable_value())
+        };
         if self.modify.is_some() {
             let value = own()?;
             return self.or_insert_with(|| value);

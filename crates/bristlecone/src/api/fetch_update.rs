@@ -3,7 +3,6 @@
 use bristlecone_pm::Result;
 
 use crate::api::tree_write::Stored;
-use crate::api::value::undecodable;
 use crate::index::parts::codec::Codec;
 use crate::{Key, Tree, Value};
 
@@ -83,17 +82,19 @@ impl<K: Key, V: Value> Tree<K, V> {
         mut update: impl FnMut(Option<&V::Owned>) -> Result<Wanted<V::Owned>>,
     ) -> Result<Change<V>> {
         self.writable()?;
-        K::with(key, |key| {
+        K::with(&self.keys, key, |key| {
             let mut held = self.stored(key)?;
             loop {
-                let old = held.as_ref().map(decoded::<V>).transpose()?;
+                let old = held.as_ref().map(|held| self.decoded(held)).transpose()?;
                 let new = match update(old.as_ref())? {
                     Wanted::Same => return Ok((old.clone(), old)),
                     Wanted::Be(new) => new,
                 };
                 let expected = held.as_ref().map(V::Codec::borrow);
                 let changed = match &new {
-                    Some(new) => V::with(V::lend(new), |new| self.exchange(key, expected, Some(new)))??,
+                    Some(new) => {
+                        V::with(&self.values, V::lend(new), |new| self.exchange(key, expected, Some(new)))?
+                    }
                     None => self.exchange(key, expected, None)?,
                 };
                 match changed {
@@ -103,9 +104,8 @@ impl<K: Key, V: Value> Tree<K, V> {
             }
         })
     }
-}
 
-/// Decodes a value that remains in the tree.
-fn decoded<V: Value>(value: &Stored<V::Codec>) -> Result<V::Owned> {
-    V::decode(V::Codec::borrow(value)).ok_or_else(|| undecodable("value", V::kind()))
+    fn decoded(&self, value: &Stored<V::Codec>) -> Result<V::Owned> {
+        V::decode(&self.values, V::Codec::borrow(value)).ok_or_else(|| self.undecodable_value())
+    }
 }

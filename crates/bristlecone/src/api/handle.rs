@@ -35,6 +35,11 @@ impl<T: Inherited + ?Sized> Handle<T> {
         self.opener.is_here()
     }
 
+    /// Returns the value with its count of handles.
+    pub fn shared(&self) -> &Arc<T> {
+        &self.value
+    }
+
     /// Returns the process that may use the value.
     pub fn opener(&self) -> &Opener {
         &self.opener

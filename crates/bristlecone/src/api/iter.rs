@@ -2,11 +2,10 @@
 
 use std::ops::Bound;
 
-use bristlecone_pm::Result;
+use bristlecone_pm::{Error, Result};
 
 use crate::api::metrics::Operation;
-use crate::api::value::undecodable;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::Codec;
 use crate::index::{Batch, is_empty};
 use crate::{Key, Tree, Value};
 
@@ -26,15 +25,15 @@ pub struct Range<'t, K: Key, V: Value> {
 
 pub(crate) type Limit<K> = Bound<<<K as Key>::Codec as Codec>::Owned>;
 
-pub(crate) fn borrow<K: KeyCodec>(bound: &Bound<K::Owned>) -> Bound<K::Ref<'_>> {
+pub(crate) fn borrow<K: Codec>(bound: &Bound<K::Owned>) -> Bound<K::Ref<'_>> {
     bound.as_ref().map(|key| K::borrow(key))
 }
 
 /// Ends a scan at an item that does not decode as the tree's types; a lenient one skips it.
 #[cold]
-fn refuse<K: KeyCodec, V: Codec, T>(batch: &mut Batch<K, V>, what: &str, kind: String) -> Option<T> {
+fn refuse<K: Codec, V: Codec, T>(batch: &mut Batch<K, V>, error: impl FnOnce() -> Error) -> Option<T> {
     if !batch.lenient {
-        batch.fail(undecodable(what, kind));
+        batch.fail(error());
     }
     None
 }
@@ -44,6 +43,14 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
         tree.count_one(Operation::Scan);
         let done = is_empty(&from, &to);
         Self { tree, front: Batch::default(), from, back: Batch::default(), to, begun: (false, false), done }
+    }
+
+    /// Returns a range that yields only an error.
+    pub(crate) fn refused(tree: &'t Tree<K, V>, error: Error) -> Self {
+        let mut range = Self::new(tree, Bound::Unbounded, Bound::Unbounded);
+        range.done = true;
+        range.front.fail(error);
+        range
     }
 
     /// Also returns items that damage may affect.
@@ -73,11 +80,14 @@ impl<'t, K: Key, V: Value> Range<'t, K, V> {
     /// Decodes an entry of a batch. Returns `None` if it does not decode as the tree's types.
     #[inline(always)]
     fn give(
+        tree: &Tree<K, V>,
         (key, value): (<K::Codec as Codec>::Owned, <V::Codec as Codec>::Owned),
         batch: &mut Batch<K::Codec, V::Codec>,
     ) -> Option<(K::Owned, V::Owned)> {
-        let Some(key) = K::decode(key) else { return refuse(batch, "key", K::kind()) };
-        let Some(value) = V::take(value) else { return refuse(batch, "value", V::kind()) };
+        let Some(key) = K::decode(&tree.keys, key) else { return refuse(batch, || tree.undecodable_key()) };
+        let Some(value) = V::take(&tree.values, value) else {
+            return refuse(batch, || tree.undecodable_value());
+        };
         Some((key, value))
     }
 }
@@ -92,7 +102,7 @@ impl<K: Key, V: Value> Range<'_, K, V> {
                     if self.front.entries.is_empty() {
                         self.from = Bound::Excluded(entry.0.clone());
                     }
-                    match Self::give(entry, &mut self.front) {
+                    match Self::give(self.tree, entry, &mut self.front) {
                         None => continue,
                         Some(item) => return Some(Ok(item)),
                     }
@@ -121,7 +131,7 @@ impl<K: Key, V: Value> Range<'_, K, V> {
                     if self.back.entries.is_empty() {
                         self.to = Bound::Excluded(entry.0.clone());
                     }
-                    match Self::give(entry, &mut self.back) {
+                    match Self::give(self.tree, entry, &mut self.back) {
                         None => continue,
                         Some(item) => return Some(Ok(item)),
                     }
@@ -138,7 +148,8 @@ impl<K: Key, V: Value> Range<'_, K, V> {
                 };
             }
         }
-        self.back.damage.take().map(Err)
+        // The error of bounds that were refused is in the front.
+        self.back.damage.take().or_else(|| self.front.damage.take()).map(Err)
     }
 }
 
@@ -151,7 +162,7 @@ impl<K: Key, V: Value> Iterator for Range<'_, K, V> {
         if self.front.entries.len() > 1
             && !self.begun.1
             && let Some(entry) = self.front.entries.pop()
-            && let Some(item) = Self::give(entry, &mut self.front)
+            && let Some(item) = Self::give(self.tree, entry, &mut self.front)
         {
             return Some(Ok(item));
         }
@@ -165,7 +176,7 @@ impl<K: Key, V: Value> DoubleEndedIterator for Range<'_, K, V> {
         if self.back.entries.len() > 1
             && !self.begun.0
             && let Some(entry) = self.back.entries.pop()
-            && let Some(item) = Self::give(entry, &mut self.back)
+            && let Some(item) = Self::give(self.tree, entry, &mut self.back)
         {
             return Some(Ok(item));
         }

@@ -2,7 +2,8 @@
 
 use bristlecone_pm::KEY_BYTES_MAX;
 
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::Result;
+use crate::index::parts::codec::Codec;
 
 /// A key type. Keys have the order of their type.
 ///
@@ -53,7 +54,10 @@ pub trait Key: 'static {
     /// The owned form that iterators return.
     type Owned: Clone + Send + Sync + std::fmt::Debug;
     #[doc(hidden)]
-    type Codec: KeyCodec;
+    type Codec: Codec;
+    /// What is known of the type at run time only: nothing, except for [`Dynamic`](crate::dynamic::Dynamic).
+    #[doc(hidden)]
+    type Schema: Clone + Send + Sync + 'static;
 
     /// Returns the type's name in the pool's directory.
     fn kind() -> String;
@@ -61,17 +65,36 @@ pub trait Key: 'static {
     /// Borrows an owned key as an argument for an operation.
     fn lend(key: &Self::Owned) -> Self::Ref<'_>;
 
+    /// Returns the schema of a type that is known when it is compiled.
     #[doc(hidden)]
-    fn with<R>(key: Self::Ref<'_>, use_it: impl FnOnce(<Self::Codec as Codec>::Ref<'_>) -> R) -> R;
+    fn fixed() -> Result<Self::Schema>;
+
+    /// Returns the name of the keys in the pool's directory.
+    #[doc(hidden)]
+    fn name(_: &Self::Schema) -> String {
+        Self::kind()
+    }
+
+    /// Calls `use_it` with the key in stored form, unless it is not of the schema.
+    #[doc(hidden)]
+    fn with<R>(
+        schema: &Self::Schema,
+        key: Self::Ref<'_>,
+        use_it: impl FnOnce(<Self::Codec as Codec>::Ref<'_>) -> Result<R>,
+    ) -> Result<R>;
 
     /// Returns `None` if this is not a valid key of the type. The next function does the same.
     #[doc(hidden)]
-    fn show<R>(key: <Self::Codec as Codec>::Ref<'_>, show: impl FnOnce(Self::Ref<'_>) -> R) -> Option<R> {
-        Self::decode(Self::Codec::owned(key)).map(|key| show(Self::lend(&key)))
+    fn show<R>(
+        schema: &Self::Schema,
+        key: <Self::Codec as Codec>::Ref<'_>,
+        show: impl FnOnce(Self::Ref<'_>) -> R,
+    ) -> Option<R> {
+        Self::decode(schema, Self::Codec::owned(key)).map(|key| show(Self::lend(&key)))
     }
 
     #[doc(hidden)]
-    fn decode(key: <Self::Codec as Codec>::Owned) -> Option<Self::Owned>;
+    fn decode(schema: &Self::Schema, key: <Self::Codec as Codec>::Owned) -> Option<Self::Owned>;
 }
 
 /// Checks that a key of this length can be stored, as a tree does before writing.

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use bristlecone_pm::{Error, Result, TreeId, TreeSpec};
 
 use super::{key, value};
+use crate::api::tree_options::are_words;
 use crate::index::Index;
 use crate::index::any::AnyIndex;
 use crate::index::parts::codec::Codec;
@@ -20,6 +21,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Receives the items of a tree that is being created, in ascending key order: see [`TreeOptions::create_with`].
 pub struct Loader<'t, K: Key, V: Value> {
     tree: &'t dyn Index<K::Codec, V::Codec>,
+    schema: (K::Schema, V::Schema),
     keys: <K::Codec as Codec>::Pack,
     values: <V::Codec as Codec>::Pack,
     /// Number of items that wait for their leaf.
@@ -53,9 +55,13 @@ impl<K: Key, V: Value> std::fmt::Debug for Loader<'_, K, V> {
 }
 
 impl<'t, K: Key, V: Value> Loader<'t, K, V> {
-    fn new(tree: &'t dyn Index<K::Codec, V::Codec>, recorded: Option<Items<'t>>) -> Self {
+    fn new(
+        tree: &'t dyn Index<K::Codec, V::Codec>,
+        schema: (K::Schema, V::Schema),
+        recorded: Option<Items<'t>>,
+    ) -> Self {
         let (keys, values) = (Default::default(), Default::default());
-        Self { tree, keys, values, count: 0, bytes: 0, last: None, failed: false, recorded }
+        Self { tree, schema, keys, values, count: 0, bytes: 0, last: None, failed: false, recorded }
     }
 
     /// Appends an item. Keys must be in ascending order.
@@ -68,9 +74,10 @@ impl<'t, K: Key, V: Value> Loader<'t, K, V> {
         if self.failed {
             return Err(gone());
         }
-        V::with(value, |value| {
+        let (keys, values) = self.schema.clone();
+        V::with(&values, value, |value| {
             value::check_len(V::Codec::bytes(value))?;
-            K::with(key, |key| {
+            K::with(&keys, key, |key| {
                 key::check_len(K::Codec::bytes(key))?;
                 if self.last().is_some_and(|last| last >= K::Codec::shorten(key)) {
                     return Err(Error::invalid("items are loaded in ascending order of their keys"));
@@ -83,7 +90,7 @@ impl<'t, K: Key, V: Value> Loader<'t, K, V> {
             self.bytes += V::Codec::bytes(value);
             self.count += 1;
             if self.count == CHUNK || self.bytes >= CHUNK_BYTES { self.write(false) } else { Ok(()) }
-        })?
+        })
     }
 
     /// Returns the last key.
@@ -154,13 +161,16 @@ impl TreeOptions {
         &self,
         fill: impl FnOnce(&mut Loader<'_, K, V>) -> Result<()>,
     ) -> Result<Tree<K, V>> {
-        self.create_filled(&self.spec(K::kind(), V::kind())?, fill)
+        let schema = (K::fixed()?, V::fixed()?);
+        self.create_filled(&self.spec(K::kind(), V::kind())?, are_words::<K, V>(), schema, fill)
     }
 
     /// Creates the tree with explicit kinds, which must have the encodings of `K` and `V`.
     pub(crate) fn create_filled<K: Key, V: Value>(
         &self,
         spec: &TreeSpec,
+        are_words: (bool, bool),
+        schema: (K::Schema, V::Schema),
         fill: impl FnOnce(&mut Loader<'_, K, V>) -> Result<()>,
     ) -> Result<Tree<K, V>> {
         let (mut fill, mut panicked, recorded) = (Some(fill), None, Cell::new(None));
@@ -168,7 +178,7 @@ impl TreeOptions {
         let mut filled = |index: &AnyIndex| {
             let tree = index.typed::<K::Codec, V::Codec>()?;
             let items = journal.map(|journal| journal.begin_items()).transpose()?;
-            let mut loader = Loader::new(&*tree, items);
+            let mut loader = Loader::new(&*tree, schema.clone(), items);
             FILLS.set(true);
             let outcome =
                 catch_unwind(AssertUnwindSafe(|| fill.take().map_or(Ok(()), |fill| fill(&mut loader))));
@@ -191,9 +201,8 @@ impl TreeOptions {
             }
             Ok(())
         };
-        let created = self.pool().create_tree(|| {
-            let inline = (K::Codec::INLINE, V::Codec::INLINE);
-            let created = self.pool().0.file.create_filled(spec, inline, &mut filled);
+        let created = self.pool().create_index(|| {
+            let created = self.pool().0.file.create_filled(spec, are_words, &mut filled);
             let mut lsn = None;
             if let (Some(journal), Some((recorded, aside))) = (journal, recorded.take()) {
                 lsn = recorded.end(&created, |(entry, _)| Some(entry.id));
@@ -205,13 +214,13 @@ impl TreeOptions {
             let (entry, tree) = created?;
             // Existing snapshots have not recorded the absence of these items.
             self.pool().0.epochs.note_cleared(entry.id, entry.id);
-            Ok((entry, tree.typed()?, lsn))
+            Ok((entry, tree, lsn))
         });
         // The tree was not created, and nothing of it remains.
         if let Some(panic) = panicked {
             resume_unwind(panic);
         }
-        created
+        self.pool().handle(&created?, schema)
     }
 }
 

@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 
 use super::{key, value};
 use crate::api::metrics::Operation;
-use crate::api::value::undecodable;
 use crate::index::parts::codec::{Codec, GROUP};
 use crate::index::{Index, Tell};
 use crate::journal::Done;
@@ -82,10 +81,10 @@ impl<K: Key, V: Value> Tree<K, V> {
         found.resize(keys.len(), None);
         let mut decoded = true;
         self.look_up_many(keys, &mut |at, value| {
-            found[at] = V::decode(value);
+            found[at] = V::decode(&self.values, value);
             decoded &= found[at].is_some();
         })?;
-        if decoded { Ok(()) } else { Err(undecodable("value", V::kind())) }
+        if decoded { Ok(()) } else { Err(self.undecodable_value()) }
     }
 
     /// Calls `show` with the position and the value of each present key, in the order of the keys, without copying
@@ -107,9 +106,9 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub fn get_many_with(&self, keys: &[K::Ref<'_>], mut show: impl FnMut(usize, V::Ref<'_>)) -> Result<()> {
         let mut decoded = true;
         self.look_up_many(keys, &mut |at, value| {
-            decoded &= V::view(value, |value| show(at, value)).is_some()
+            decoded &= V::view(&self.values, value, |value| show(at, value)).is_some()
         })?;
-        if decoded { Ok(()) } else { Err(undecodable("value", V::kind())) }
+        if decoded { Ok(()) } else { Err(self.undecodable_value()) }
     }
 
     /// Sets `found` to whether each key is present, in the order of the keys: see [`get_many`](Self::get_many).
@@ -144,7 +143,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         let mut pack = <K::Codec as Codec>::Pack::default();
         for (number, group) in keys.chunks(GROUP).enumerate() {
             K::Codec::unpack(&mut pack);
-            group.iter().for_each(|key| K::with(*key, |key| K::Codec::pack(&mut pack, key)));
+            self.pack_keys(group, &mut pack).1?;
             let keys: SmallVec<[_; GROUP]> = (0..group.len()).map(|at| K::Codec::packed(&pack, at)).collect();
             tree.get_many(&keys, &mut |at, value| show(number * GROUP + at, value))?;
         }
@@ -180,7 +179,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         old.clear();
         old.reserve(items.len());
         self.change_many(items, true, |tree, items, tell| tree.write_many(items, tell), &mut |value| {
-            old.push(value.and_then(V::take));
+            old.push(self.replaced(value));
         })
     }
 
@@ -228,7 +227,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.count_many(Operation::Remove, keys.len());
         old.clear();
         old.reserve(keys.len());
-        self.remove_groups(keys, &mut |value| old.push(value.and_then(V::take)))
+        self.remove_groups(keys, &mut |value| old.push(self.replaced(value)))
     }
 
     fn remove_groups(
@@ -240,8 +239,9 @@ impl<K: Key, V: Value> Tree<K, V> {
         let mut pack = <K::Codec as Codec>::Pack::default();
         let mut remove_group = |group: &[K::Ref<'_>]| {
             K::Codec::unpack(&mut pack);
-            group.iter().for_each(|key| K::with(*key, |key| K::Codec::pack(&mut pack, key)));
-            let keys: SmallVec<[_; GROUP]> = (0..group.len()).map(|at| K::Codec::packed(&pack, at)).collect();
+            // A key that cannot be one of the tree ends the call after the keys before it.
+            let (count, packed) = self.pack_keys(group, &mut pack);
+            let keys: SmallVec<[_; GROUP]> = (0..count).map(|at| K::Codec::packed(&pack, at)).collect();
             let of_group = Cell::new(Done::NONE);
             let mut told = |old: Option<_>| {
                 done.set(done.get() + 1);
@@ -252,7 +252,7 @@ impl<K: Key, V: Value> Tree<K, V> {
                 keys.iter().for_each(|key| push_change(body, self.link.id, K::Codec::item(*key), None));
             };
             let remove = |tree: &dyn Index<_, _>| tree.remove_many(&keys, &mut told);
-            self.change_group(|| keys.clone(), describe, |_| of_group.get(), remove)
+            self.change_group(|| keys.clone(), describe, |_| of_group.get(), remove).and(packed)
         };
         self.in_groups(keys, &done, &mut remove_group)
     }
@@ -288,7 +288,7 @@ impl<K: Key, V: Value> Tree<K, V> {
             let mut count = 0;
             // An item that cannot be stored ends the call after the items before it.
             let packed = group.iter().try_for_each(|(key, value)| {
-                pack_item::<K, V>(*key, *value, &mut packs)?;
+                self.pack_item(*key, *value, &mut packs)?;
                 count += 1;
                 Ok(())
             });
@@ -313,22 +313,36 @@ impl<K: Key, V: Value> Tree<K, V> {
         };
         self.in_groups(items, &done, &mut change_group)
     }
-}
 
-/// Appends the encoding of an item, or fails if it cannot be stored.
-fn pack_item<K: Key, V: Value>(
-    key: K::Ref<'_>,
-    value: V::Ref<'_>,
-    (keys, values): &mut (<K::Codec as Codec>::Pack, <V::Codec as Codec>::Pack),
-) -> Result<()> {
-    V::with(value, |value| {
-        value::check_len(V::Codec::bytes(value))?;
-        K::with(key, |key| {
-            key::check_len(K::Codec::bytes(key))?;
-            K::Codec::pack(keys, key);
-            Result::Ok(())
-        })?;
-        V::Codec::pack(values, value);
-        Ok(())
-    })?
+    /// Appends copies of keys up to the first that cannot be one of the tree; returns their number.
+    fn pack_keys(&self, keys: &[K::Ref<'_>], pack: &mut <K::Codec as Codec>::Pack) -> (usize, Result<()>) {
+        let mut count = 0;
+        let packed = keys.iter().try_for_each(|key| {
+            K::with(&self.keys, *key, |key| {
+                K::Codec::pack(pack, key);
+                count += 1;
+                Ok(())
+            })
+        });
+        (count, packed)
+    }
+
+    /// Appends the encoding of an item, or fails if it cannot be stored.
+    fn pack_item(
+        &self,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        (keys, values): &mut (<K::Codec as Codec>::Pack, <V::Codec as Codec>::Pack),
+    ) -> Result<()> {
+        V::with(&self.values, value, |value| {
+            value::check_len(V::Codec::bytes(value))?;
+            K::with(&self.keys, key, |key| {
+                key::check_len(K::Codec::bytes(key))?;
+                K::Codec::pack(keys, key);
+                Ok(())
+            })?;
+            V::Codec::pack(values, value);
+            Ok(())
+        })
+    }
 }

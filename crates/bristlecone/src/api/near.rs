@@ -7,7 +7,6 @@ use bristlecone_pm::Result;
 
 use crate::api::ends::ItemOf;
 use crate::api::iter::Range;
-use crate::api::walk::limits;
 use crate::{Key, Tree, Value};
 
 impl<K: Key, V: Value> Tree<K, V> {
@@ -81,7 +80,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn count<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Result<u64> {
-        self.walk(limits::<K>(&bounds)).count()
+        self.walk(self.limits(&bounds)?).count()
     }
 
     /// Iterates over all keys in order, from both ends: see [`range`](Self::range).

@@ -9,15 +9,10 @@ use bristlecone_pm::{Error, Issue, Result, TreeEntry, TreeId, trace_span};
 use crate::api::pool::LOOKS;
 use crate::api::salvage::open_damaged;
 use crate::dynamic::Kind;
-use crate::index::any::OpenTree;
-use crate::index::of_keys::Shared;
-use crate::index::parts::codec::Codec;
+use crate::index::any::{AnyIndex, OpenTree};
 use crate::journal::entry::Directory;
 use crate::transaction::Link;
 use crate::{Design, Key, Pool, Tree, TreeOptions, Value};
-
-/// A tree with the encodings of its keys and values.
-type AnyTree<K, V> = Shared<<K as Key>::Codec, <V as Value>::Codec>;
 
 impl Pool {
     /// Opens the tree with this name, or creates it with default options.
@@ -163,8 +158,7 @@ impl Pool {
         self.0.file.writable()?;
         let mut open = self.lock_open();
         let entry = self.find_closed(name, &open)?;
-        let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
-        let inline = (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?);
+        let inline = Kind::are_words(&entry.spec)?;
         let change = Directory::Clear(entry.id, TreeId(0), name.to_owned());
         let recorded = self.begin_directory(change, None)?;
         let emptied = trace_span("a tree is cleared", name, || self.0.file.clear_index(&entry, inline));
@@ -201,12 +195,13 @@ impl Pool {
     }
 
     /// Returns the tree with this name, recovered by `recover` if it is not open yet.
-    pub(crate) fn open_tree<K: Key, V: Value>(
+    pub(crate) fn open_index(
         &self,
         name: &str,
+        are_words: (bool, bool),
         verify: impl FnOnce(&TreeEntry) -> Result<()>,
-        recover: impl FnOnce(&TreeEntry) -> Result<AnyTree<K, V>>,
-    ) -> Result<Tree<K, V>> {
+        recover: impl FnOnce(&TreeEntry) -> Result<AnyIndex>,
+    ) -> Result<(TreeEntry, AnyIndex)> {
         self.0.file.here()?;
         let mut open = self.lock_open();
         let entry = self.find(name)?;
@@ -214,7 +209,7 @@ impl Pool {
         // If another process writes, the number may belong to another tree by now.
         let is_own = !self.0.file.is_followed();
         if let Some(tree) = open.get(&entry.id).filter(|_| is_own).and_then(OpenTree::get) {
-            return Ok(Tree::new(tree, self.clone(), self.link(&entry)));
+            return Ok((entry, tree));
         }
         let refused =
             lock(&self.0.refused).get(&entry.id).map(|issue| (issue.what.clone(), issue.location.clone()));
@@ -224,25 +219,34 @@ impl Pool {
         };
         let tree = match recovered {
             Err(error @ Error::Corrupted { .. }) if is_own && self.0.file.is_read_only() => {
-                self.read_damaged::<K, V>(&entry, error)?
+                self.read_damaged(&entry, are_words, error)?
             }
             recovered => recovered?,
         };
         open.insert(entry.id, OpenTree::new(&tree));
-        Ok(Tree::new(tree, self.clone(), self.link(&entry)))
+        Ok((entry, tree))
     }
 
     /// Creates a tree with `create`, which also returns the LSN up to which the journal must be durable, and returns it.
-    pub(crate) fn create_tree<K: Key, V: Value>(
+    pub(crate) fn create_index(
         &self,
-        create: impl FnOnce() -> Result<(TreeEntry, AnyTree<K, V>, Option<u64>)>,
-    ) -> Result<Tree<K, V>> {
+        create: impl FnOnce() -> Result<(TreeEntry, AnyIndex, Option<u64>)>,
+    ) -> Result<(TreeEntry, AnyIndex)> {
         let mut open = self.lock_open();
         let (entry, tree, lsn) = create()?;
         open.insert(entry.id, OpenTree::new(&tree));
         drop(open);
         self.acknowledge(lsn)?;
-        Ok(Tree::new(tree, self.clone(), self.link(&entry)))
+        Ok((entry, tree))
+    }
+
+    /// Returns a handle to an open tree.
+    pub(crate) fn handle<K: Key, V: Value>(
+        &self,
+        (entry, tree): &(TreeEntry, AnyIndex),
+        schema: (K::Schema, V::Schema),
+    ) -> Result<Tree<K, V>> {
+        Ok(Tree::new(tree.typed()?, self.clone(), self.link(entry), schema))
     }
 
     /// Returns the link of a tree to batches and snapshots.
@@ -260,18 +264,17 @@ impl Pool {
         }
     }
 
-    /// Recovers a tree of one of the library's designs.
-    pub(crate) fn recover<K: Key, V: Value>(&self, entry: &TreeEntry) -> Result<AnyTree<K, V>> {
-        let inline = (K::Codec::INLINE, V::Codec::INLINE);
-        let recover = || self.0.file.open_index(entry, inline, self.0.recovery_threads);
-        trace_span("a tree is recovered", &entry.spec.name, || self.0.meters.recovery(recover))?.typed()
+    /// Opens the tree of an entry.
+    pub(crate) fn recover(&self, entry: &TreeEntry, are_words: (bool, bool)) -> Result<AnyIndex> {
+        let recover = || self.0.file.open_index(entry, are_words, self.0.recovery_threads);
+        trace_span("a tree is recovered", &entry.spec.name, || self.0.meters.recovery(recover))
     }
 
-    /// Opens a tree for reading that recovery refused with `error`.
-    fn read_damaged<K: Key, V: Value>(&self, entry: &TreeEntry, error: Error) -> Result<AnyTree<K, V>> {
+    /// Reads what is readable of a tree that recovery refused with this error.
+    fn read_damaged(&self, entry: &TreeEntry, are_words: (bool, bool), error: Error) -> Result<AnyIndex> {
         let info = self.0.file.info();
         let Some(path) = info.path.filter(|_| Design::of(&entry.spec).is_ok()) else { return Err(error) };
-        let read = || open_damaged((&path, &info.uuid), entry, &error);
+        let read = || open_damaged((&path, &info.uuid), entry, are_words, &error);
         trace_span("a damaged tree is read", &entry.spec.name, read)
     }
 

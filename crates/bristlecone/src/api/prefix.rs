@@ -2,8 +2,12 @@
 
 use std::ops::Bound;
 
-use crate::api::iter::Range;
+use bristlecone_pm::Result;
+
+use crate::api::iter::{Limit, Range};
 use crate::api::kinds::{Buffer, Element};
+use crate::index::parts::codec::Codec;
+use crate::index::parts::encoded::Encoded;
 use crate::{Key, Tree, Value};
 
 /// A prefix of keys of type `K`.
@@ -17,14 +21,15 @@ use crate::{Key, Tree, Value};
 /// The library implements the trait for all of these types. Its hidden items may change.
 pub trait Prefix<K: Key> {
     #[doc(hidden)]
-    fn append(self, to: &mut Buffer);
+    fn append(self, schema: &K::Schema, to: &mut Buffer) -> Result<()>;
 }
 
 macro_rules! plain {
     ([$($generics:tt)*] $key:ty, $prefix:ty, $bytes:expr) => {
         impl<$($generics)*> Prefix<$key> for $prefix {
-            fn append(self, to: &mut Buffer) {
+            fn append(self, (): &(), to: &mut Buffer) -> Result<()> {
                 to.extend_from_slice($bytes(self));
+                Ok(())
             }
         }
     };
@@ -48,9 +53,10 @@ macro_rules! leading {
     };
     (@one [$($lead:ident $name:ident),+] $($rest:ident),+) => {
         impl<'a, $($lead: Element,)+ $($rest: Element),+> Prefix<($($lead,)+ $($rest),+)> for ($($lead::Ref<'a>,)+) {
-            fn append(self, to: &mut Buffer) {
+            fn append(self, (): &(), to: &mut Buffer) -> Result<()> {
                 let ($($name,)+) = self;
                 $($lead::append($name, to);)+
+                Ok(())
             }
         }
     };
@@ -64,7 +70,7 @@ leading!([A a] B b, C c, D d, E e, F f);
 leading!([A a] B b, C c, D d, E e, F f, G g);
 leading!([A a] B b, C c, D d, E e, F f, G g, H h);
 
-impl<K: Key<Codec = crate::index::parts::codec::Record>, V: Value> Tree<K, V> {
+impl<K: Key, V: Value> Tree<K, V> {
     /// Iterates over the items whose keys begin with a prefix, in order, from both ends: otherwise
     /// the same as [`range`](Self::range). For tuples, these are the keys with the same leading
     /// elements.
@@ -85,18 +91,27 @@ impl<K: Key<Codec = crate::index::parts::codec::Record>, V: Value> Tree<K, V> {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn prefix(&self, prefix: impl Prefix<K>) -> Range<'_, K, V> {
+        match self.prefix_limits(prefix) {
+            Ok((from, to)) => Range::new(self, from, to),
+            Err(error) => Range::refused(self, error),
+        }
+    }
+
+    /// Returns the bounds of the keys with a prefix in stored form.
+    pub(crate) fn prefix_limits(&self, prefix: impl Prefix<K>) -> Result<(Limit<K>, Limit<K>)> {
         let mut bytes = Buffer::new();
-        prefix.append(&mut bytes);
+        prefix.append(&self.keys, &mut bytes)?;
         let (from, to) = limits_of_prefix(&bytes);
-        Range::new(self, from, to)
+        let key = |bytes| K::Codec::decode(Encoded::Bytes(bytes)).expect("keys with prefixes are records");
+        Ok((from.map(key), to.map(key)))
     }
 }
 
 /// A bound of byte strings.
-type Limit = Bound<Box<[u8]>>;
+type BytesLimit = Bound<Box<[u8]>>;
 
 /// Returns the bounds of the byte strings that begin with a prefix.
-pub(crate) fn limits_of_prefix(prefix: &[u8]) -> (Limit, Limit) {
+fn limits_of_prefix(prefix: &[u8]) -> (BytesLimit, BytesLimit) {
     // The next prefix of at most this length. A prefix of only `ff` bytes has none.
     let behind = prefix.iter().rposition(|byte| *byte < u8::MAX).map(|last| {
         let mut behind: Box<[u8]> = prefix[..=last].into();

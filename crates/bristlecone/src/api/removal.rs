@@ -8,10 +8,9 @@ use bristlecone_pm::{Error, Result};
 use crate::api::ends::ItemOf;
 use crate::api::iter::{Limit, Range};
 use crate::api::metrics::Operation;
-use crate::api::walk::{Walk, limits};
+use crate::api::walk::Walk;
 use crate::index::parts::codec::Codec;
 use crate::transaction::RangeRemoval;
-use crate::transaction::sealed::Sealed;
 use crate::{Key, Tree, Value};
 
 impl<K: Key, V: Value> Tree<K, V> {
@@ -43,7 +42,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn remove_range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Result<u64> {
-        self.remove_within(limits::<K>(&bounds))
+        self.remove_limits(self.limits(&bounds)?)
     }
 
     /// Atomically removes every item, as [`remove_range`](Self::remove_range) does.
@@ -64,11 +63,11 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn clear(&self) -> Result<()> {
-        self.remove_within((Bound::Unbounded, Bound::Unbounded)).map(drop)
+        self.remove_limits((Bound::Unbounded, Bound::Unbounded)).map(drop)
     }
 
     /// Removes the items within bounds.
-    pub(crate) fn remove_within(&self, (from, to): (Limit<K>, Limit<K>)) -> Result<u64> {
+    pub(crate) fn remove_limits(&self, (from, to): (Limit<K>, Limit<K>)) -> Result<u64> {
         if !self.link.is_known {
             return self.remove_walked(self.walk((from, to)).lenient());
         }
@@ -76,7 +75,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         self.count_one(Operation::Scan);
         let bounds = (from.map(K::Codec::encode), to.map(K::Codec::encode));
         let (pool, tree) = (&self.pool, self.any());
-        let removed = RangeRemoval { pool, link: self.link, tree: &*tree, bounds }.run()?;
+        let removed = RangeRemoval { pool, link: self.link, tree: &tree, bounds }.run()?;
         self.count_many(Operation::Remove, removed as usize);
         Ok(removed)
     }
@@ -138,7 +137,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         bounds: impl RangeBounds<K::Ref<'a>>,
         keep: impl FnMut(K::Ref<'_>, V::Ref<'_>) -> bool,
     ) -> Result<()> {
-        self.retain_walked(self.walk(limits::<K>(&bounds)).lenient(), keep)
+        self.retain_walked(self.walk(self.limits(&bounds)?).lenient(), keep)
     }
 
     /// Removes the items of a walk for which `keep` returns false.
@@ -149,10 +148,10 @@ impl<K: Key, V: Value> Tree<K, V> {
     ) -> Result<()> {
         self.writable()?;
         for (key, held) in &mut items {
-            let Some(own) = K::decode(key.clone()) else { continue };
+            let Some(own) = K::decode(&self.keys, key.clone()) else { continue };
             let (key, mut held) = (K::Codec::borrow(&key), Some(held));
             while let Some(value) = held.take() {
-                let shown = V::decode(V::Codec::borrow(&value));
+                let shown = V::decode(&self.values, V::Codec::borrow(&value));
                 if shown.is_some_and(|shown| !keep(K::lend(&own), V::lend(&shown)))
                     && let Err(found) = self.exchange(key, Some(V::Codec::borrow(&value)), None)?
                 {
@@ -188,8 +187,7 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// ```
     pub fn drain<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Drain<'_, K, V> {
         let refused = self.writable().err();
-        let (from, to) = limits::<K>(&bounds);
-        Drain { tree: self, items: Range::new(self, from, to), ended: false, refused }
+        Drain { tree: self, items: self.range(bounds), ended: false, refused }
     }
 }
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use bristlecone_pm::{Damaged, Error, Issue, Native, PoolFile, Result, TreeEntry};
 
 use crate::dynamic::Kind;
-use crate::index::any::expect_kinds;
-use crate::index::of_keys::Shared;
+use crate::index::any::{AnyIndex, expect_kinds};
+use crate::index::of_keys::OfKeys;
 use crate::index::part_of;
-use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
+use crate::index::parts::codec::{Inline, KeyCodec, Record, Storage};
 use crate::index::parts::encoded::Encoded;
 use crate::index::{DamagedTree, Described, Form, SalvageSink, SaveTo, Saved, Span, salvage};
 use crate::transaction::record::{Change, KeyRange, Step, steps_that_count};
@@ -159,8 +159,7 @@ fn save_tree(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Res
 
 fn save_known(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Result<SalvagedTree> {
     // The stored form of a tree depends only on the codecs of its types.
-    let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
-    match (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?) {
+    match Kind::are_words(&entry.spec)? {
         (true, true) => save::<Inline, Inline>(old, entry, pool),
         (true, false) => save::<Inline, Record>(old, entry, pool),
         (false, true) => save::<Record, Inline>(old, entry, pool),
@@ -168,7 +167,7 @@ fn save_known(old: &Arc<PoolFile<Native>>, entry: &TreeEntry, pool: &Pool) -> Re
     }
 }
 
-fn save<K: KeyCodec, V: Codec>(
+fn save<K: KeyCodec, V: Storage>(
     old: &Arc<PoolFile<Native>>,
     entry: &TreeEntry,
     pool: &Pool,
@@ -229,18 +228,32 @@ fn explains(issues: &[Issue], error: &Error) -> bool {
 
 /// Opens a tree that recovery refused with `error` for reading: see [`DamagedTree`]. Recovery may have changed the
 /// pool in memory, so the file at `path` is read again. `uuid` is the pool's.
-pub(crate) fn open_damaged<K: KeyCodec, V: Codec>(
+pub(crate) fn open_damaged(
+    at: (&Path, &str),
+    entry: &TreeEntry,
+    (keys, values): (bool, bool),
+    error: &Error,
+) -> Result<AnyIndex> {
+    let values = if values { Form::Words } else { Form::Records };
+    Ok(match keys {
+        true => AnyIndex::Words(OfKeys::new(read_damaged::<Inline>(at, entry, error, values)?, values)),
+        false => AnyIndex::Records(OfKeys::new(read_damaged::<Record>(at, entry, error, values)?, values)),
+    })
+}
+
+fn read_damaged<K: KeyCodec>(
     (path, uuid): (&Path, &str),
     entry: &TreeEntry,
     error: &Error,
-) -> Result<Shared<K, V>> {
+    values: Form,
+) -> Result<DamagedTree<K>> {
     let Damaged { pool: old, issues: of_pool, chunks_lost } =
         PoolFile::open_damaged(path, part_of, Native::new)?;
     if old.info().uuid != uuid {
         return Err(Error::corrupted("another pool has replaced the file", "pool"));
     }
     let saved = Saved::<K>::default();
-    let described = Described { entry, values: Form::of::<V>() };
+    let described = Described { entry, values };
     let Gathered { mut issues, mut doubts, .. } = gather(&old, described, &saved)?;
     // Lost chunks may have belonged to this tree. One of two superblocks is enough.
     let of_tree = issues.len();
@@ -256,5 +269,5 @@ pub(crate) fn open_damaged<K: KeyCodec, V: Codec>(
     };
     issues.insert(0, first);
     let pm_bytes = old.chunks_of(entry.id).len() as u64 * old.chunk_bytes();
-    Ok(Arc::new(DamagedTree::new(saved, doubts, issues, pm_bytes)))
+    Ok(DamagedTree::new(saved, doubts, issues, pm_bytes))
 }

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use bristlecone_pm::{Error, Issue, Result, trace_span};
 
-use crate::dynamic::encode::{Records, Role, Stored, Words};
-use crate::dynamic::{self, On};
-use crate::index::parts::codec::Codec;
-use crate::{Key, Pool, Tree, Value};
+use crate::dynamic::{self, Dynamic};
+use crate::index::parts::codec::{Any, Codec};
+use crate::{Key, Pool, Value};
 
 /// Options for scrubbing a pool. See [`Pool::scrub`].
 #[derive(Default)]
@@ -82,7 +81,7 @@ impl Pool {
     /// separate thread.
     ///
     /// Trees can be used during the scrub, but cannot be dropped while they are read. Concurrent writes may or may not
-    /// be read. Words have no checksum; [`Tree::check`] verifies the structure of nodes, but is exact only while no
+    /// be read. Words have no checksum; [`Tree::check`](crate::Tree::check) verifies the structure of nodes, but is exact only while no
     /// thread writes.
     ///
     /// # Errors
@@ -144,35 +143,15 @@ const LOOK_EVERY: u64 = 64;
 impl Work<'_> {
     fn tree(&mut self, tree: &dynamic::Tree) {
         self.items_all = self.found.items + tree.stats().map_or(0, |stats| stats.items);
-        match tree.on() {
-            On::WordWord(items) => self.items::<Words, Words, _, _>(tree, items),
-            On::WordRecord(items) => self.items::<Words, Records, _, _>(tree, items),
-            On::RecordWord(items) => self.items::<Records, Words, _, _>(tree, items),
-            On::RecordRecord(items) => self.items::<Records, Records, _, _>(tree, items),
-        }
-    }
-
-    /// Reads a tree leaf by leaf, and continues after a damaged leaf.
-    fn items<SK, SV, K, V>(&mut self, tree: &dynamic::Tree, items: &Tree<K, V>)
-    where
-        SK: Stored<Owned = K::Owned>,
-        SV: Stored<Owned = V::Owned>,
-        K: Key,
-        V: Value,
-    {
-        let (name, keys, values) = (tree.name(), tree.key_kind(), tree.value_kind());
+        let name = tree.name();
         let (mut unfit_keys, mut unfit_values, mut from) = (0u64, 0u64, Bound::Unbounded);
+        // Leaf by leaf: it continues after a damaged one.
         loop {
-            let mut walk = items.walk((from, Bound::Unbounded));
+            let mut walk = tree.walk((from, Bound::Unbounded));
             for (key, value) in &mut walk {
-                let bytes =
-                    K::Codec::bytes(K::Codec::borrow(&key)) + V::Codec::bytes(V::Codec::borrow(&value));
-                let (key, value) = (K::decode(key), V::take(value));
-                unfit_keys +=
-                    u64::from(key.is_none_or(|key| SK::view(keys, Role::Key, SK::lend(&key)).is_none()));
-                let fits =
-                    value.is_some_and(|value| SV::view(values, Role::Value, SV::lend(&value)).is_some());
-                unfit_values += u64::from(!fits);
+                let bytes = Any::bytes(key.item()) + Any::bytes(value.item());
+                unfit_keys += u64::from(Dynamic::show(&tree.keys, key.item(), |_| ()).is_none());
+                unfit_values += u64::from(Dynamic::view(&tree.values, value.item(), |_| ()).is_none());
                 if self.read(name, bytes as u64).is_break() {
                     self.found.is_complete = false;
                     return;
@@ -181,11 +160,12 @@ impl Work<'_> {
             let (at, damage) = walk.into_position();
             let Some(damage) = damage else { break };
             self.find(name, "record", &damage);
-            match items.walk((at, Bound::Unbounded)).lenient().into_next_leaf() {
+            match tree.walk((at, Bound::Unbounded)).lenient().into_next_leaf() {
                 Some(behind) => from = behind,
                 None => break,
             }
         }
+        let (keys, values) = (tree.key_kind(), tree.value_kind());
         for (count, what, kind) in [(unfit_keys, "keys", keys), (unfit_values, "values", values)] {
             if count > 0 {
                 let issue = Issue::new(what, format!("{count} of them are no {kind}"));

@@ -1,16 +1,18 @@
 //! A tree: an ordered map whose operations take `&self` and are durable. Lookups and metadata.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bristlecone_pm::{Issue, Result};
+use bristlecone_pm::{Error, Issue, Result};
 
 use crate::api::handle::{Handle, Inherited};
 use crate::api::metrics::Operation;
+use crate::api::tree_write::Stored;
 use crate::api::value::undecodable;
+use crate::dynamic::Kind;
+use crate::index::of_any::of_any;
 use crate::index::of_keys::Shared;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{Any, Codec};
 use crate::index::{Index, TreeStats};
 use crate::transaction::Link;
 use crate::{Key, Pool, Value};
@@ -36,43 +38,81 @@ pub struct Tree<K: Key, V: Value> {
     read_only: bool,
     /// Whether reads of `tree` wait for the journal.
     is_delayed: bool,
-    types: PhantomData<fn() -> (K, V)>,
+    pub(crate) keys: K::Schema,
+    pub(crate) values: V::Schema,
 }
 
 impl<K: Key, V: Value> Clone for Tree<K, V> {
     fn clone(&self) -> Self {
-        let Self { tree, pool, link, read_only, is_delayed, types } = self;
-        let (tree, pool) = (tree.clone(), pool.clone());
-        Self { tree, pool, link: *link, read_only: *read_only, is_delayed: *is_delayed, types: *types }
+        let Self { tree, pool, link, read_only, is_delayed, keys, values } = self;
+        let (tree, pool, keys, values) = (tree.clone(), pool.clone(), keys.clone(), values.clone());
+        Self { tree, pool, link: *link, read_only: *read_only, is_delayed: *is_delayed, keys, values }
     }
 }
 
-impl<K: KeyCodec, V: Codec> Inherited for dyn Index<K, V> {}
+impl<K: Codec, V: Codec> Inherited for dyn Index<K, V> {}
 
 impl<K: Key, V: Value> std::fmt::Debug for Tree<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tree").field("key", &K::kind()).field("value", &V::kind()).finish_non_exhaustive()
+        f.debug_struct("Tree")
+            .field("key", &K::name(&self.keys))
+            .field("value", &V::name(&self.values))
+            .finish_non_exhaustive()
     }
 }
 
 impl<K: Key, V: Value> Tree<K, V> {
-    pub(crate) fn new(tree: Shared<K::Codec, V::Codec>, pool: Pool, link: Link) -> Self {
+    pub(crate) fn new(
+        tree: Shared<K::Codec, V::Codec>,
+        pool: Pool,
+        link: Link,
+        (keys, values): (K::Schema, V::Schema),
+    ) -> Self {
         let read_only = pool.0.file.is_read_only();
         let tree = Handle::new(pool.as_read(tree), pool.0.file.opener());
         let is_delayed = tree.beneath().is_some();
-        Self { tree, pool, link, read_only, is_delayed, types: PhantomData }
+        Self { tree, pool, link, read_only, is_delayed, keys, values }
     }
 
-    /// Returns the time after which a value expires whose write names no expiry.
-    pub(crate) fn expire_after(&self) -> Option<Duration> {
+    /// Returns the time after which a value expires whose write names no expiry: see
+    /// [`TreeOptions::expire_after`](crate::TreeOptions::expire_after).
+    pub fn expire_after(&self) -> Option<Duration> {
         let millis = self.link.expire_after;
         (millis > 0).then(|| Duration::from_millis(millis))
     }
 
     /// Returns the tree as one of other types with the same stored form.
-    pub(crate) fn retyped<L: Key<Codec = K::Codec>, W: Value<Codec = V::Codec>>(self) -> Tree<L, W> {
+    pub(crate) fn with_types<L: Key<Codec = K::Codec>, W: Value<Codec = V::Codec>>(
+        self,
+        keys: L::Schema,
+        values: W::Schema,
+    ) -> Tree<L, W> {
         let Self { tree, pool, link, read_only, is_delayed, .. } = self;
-        Tree { tree, pool, link, read_only, is_delayed, types: PhantomData }
+        Tree { tree, pool, link, read_only, is_delayed, keys, values }
+    }
+
+    /// Returns the error for a key that does not decode as its type.
+    #[cold]
+    pub(crate) fn undecodable_key(&self) -> Error {
+        undecodable("key", K::name(&self.keys))
+    }
+
+    /// Returns the error for a value that does not decode as its type.
+    #[cold]
+    pub(crate) fn undecodable_value(&self) -> Error {
+        undecodable("value", V::name(&self.values))
+    }
+
+    /// Decodes a value read from the tree.
+    #[inline(always)]
+    pub(crate) fn taken(&self, value: Stored<V::Codec>) -> Result<V::Owned> {
+        V::take(&self.values, value).ok_or_else(|| self.undecodable_value())
+    }
+
+    /// Decodes a value that was replaced or removed. One that does not decode counts as absent, because it is gone.
+    #[inline(always)]
+    pub(crate) fn replaced(&self, value: Option<Stored<V::Codec>>) -> Option<V::Owned> {
+        value.and_then(|value| V::take(&self.values, value))
     }
 
     /// Returns the tree for reads that do not wait for the journal: a snapshot waits once, and a commit must not wait with
@@ -81,6 +121,11 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub(crate) fn undelayed(&self) -> &dyn Index<K::Codec, V::Codec> {
         let beneath = if self.is_delayed { self.tree.beneath() } else { None };
         beneath.map_or(&*self.tree, |tree| &**tree)
+    }
+
+    /// Returns that tree as one of any codec.
+    pub(crate) fn undelayed_of_any(&self) -> Shared<Any, Any> {
+        of_any(self.tree.beneath().unwrap_or(self.tree.shared()))
     }
 
     /// Returns a handle to that tree.
@@ -94,9 +139,13 @@ impl<K: Key, V: Value> Tree<K, V> {
         if self.read_only || !self.tree.is_here() { self.pool.0.file.writable() } else { Ok(()) }
     }
 
-    /// Fails in a child of the process that opened the pool.
+    /// Verifies that this process opened the pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a child of the process that opened the pool.
     #[inline(always)]
-    pub(crate) fn opened_here(&self) -> Result<()> {
+    pub fn opened_here(&self) -> Result<()> {
         if self.tree.is_here() { Ok(()) } else { self.pool.0.file.here() }
     }
 
@@ -127,8 +176,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     #[inline]
     pub fn get(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         let mut found = None;
-        self.look_up(key, &mut |value| found = Some(V::decode(value)))?;
-        found.map(|value| value.ok_or_else(|| undecodable("value", V::kind()))).transpose()
+        self.look_up(key, &mut |value| found = Some(V::decode(&self.values, value)))?;
+        found.map(|value| value.ok_or_else(|| self.undecodable_value())).transpose()
     }
 
     /// Calls `show` with the stored word of a key's value; returns whether the key is present.
@@ -139,7 +188,7 @@ impl<K: Key, V: Value> Tree<K, V> {
         show: &mut dyn FnMut(<V::Codec as Codec>::Ref<'_>),
     ) -> Result<bool> {
         self.count_one(Operation::Get);
-        K::with(key, |key| self.here()?.get(key, show))
+        K::with(&self.keys, key, |key| self.here()?.get(key, show))
     }
 
     /// Calls `show` with the value of a key, without copying it. Words, strings and bytes are passed as stored in the
@@ -162,9 +211,9 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub fn get_with<R>(&self, key: K::Ref<'_>, show: impl FnOnce(V::Ref<'_>) -> R) -> Result<Option<R>> {
         let (mut show, mut shown) = (Some(show), None);
         self.look_up(key, &mut |value| {
-            shown = show.take().map(|show| V::view(value, show));
+            shown = show.take().map(|show| V::view(&self.values, value, show));
         })?;
-        shown.map(|shown| shown.ok_or_else(|| undecodable("value", V::kind()))).transpose()
+        shown.map(|shown| shown.ok_or_else(|| self.undecodable_value())).transpose()
     }
 
     /// Returns whether the tree contains a key.
@@ -259,9 +308,32 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn check(&self) -> Vec<Issue> {
-        match self.pool.0.file.here() {
-            Ok(()) => self.tree.check(),
-            Err(error) => vec![Issue::new("tree", error.to_string())],
+        if let Err(error) = self.pool.0.file.here() {
+            return vec![Issue::new("tree", error.to_string())];
+        }
+        let mut issues = self.tree.check();
+        if issues.is_empty() {
+            self.find_undecodable(&mut issues);
+        }
+        issues
+    }
+
+    /// Finds items whose stored form does not decode as their types, if some form does not.
+    fn find_undecodable(&self, issues: &mut Vec<Issue>) {
+        let (keys, values) = (K::name(&self.keys), V::name(&self.values));
+        let is_everything = |kind: &str| kind.parse().is_ok_and(|kind: Kind| kind.is_everything());
+        if is_everything(&keys) && is_everything(&values) {
+            return;
+        }
+        let (mut unfit_keys, mut unfit_values) = (0u64, 0u64);
+        for (key, value) in self.walk_up() {
+            unfit_keys += u64::from(K::decode(&self.keys, key).is_none());
+            unfit_values += u64::from(V::take(&self.values, value).is_none());
+        }
+        for (count, what, kind) in [(unfit_keys, "keys", keys), (unfit_values, "values", values)] {
+            if count > 0 {
+                issues.push(Issue::new(what, format!("{count} of them are no {kind}")));
+            }
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Options for creating and opening trees.
 
+use std::any::TypeId;
 use std::time::Duration;
 
 use bristlecone_pm::{Error, Result, TreeEntry, TreeId, TreeSpec, trace_span};
 
 use crate::dynamic::Kind;
-use crate::index::parts::codec::Codec;
+use crate::index::any::AnyIndex;
+use crate::index::parts::codec::Inline;
 use crate::journal::entry::Directory;
 use crate::{Design, Key, Pool, Tree, Value};
 
@@ -97,7 +99,9 @@ impl TreeOptions {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn create<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
-        self.create_as(&self.spec(K::kind(), V::kind())?)
+        let schema = (K::fixed()?, V::fixed()?);
+        let tree = self.create_index(&self.spec(K::kind(), V::kind())?, are_words::<K, V>())?;
+        self.pool.handle(&tree, schema)
     }
 
     /// Opens the tree, recovering it if it is not open yet. `K` and `V` must be the types it was created with, and any
@@ -109,7 +113,8 @@ impl TreeOptions {
     /// pool is read-only: see [`Tree::damage`]; [`Error::Newer`] for a design or a kind that this version does not
     /// know; [`Error::PoolFull`] and [`Error::MediumFull`] if recovery runs out of space.
     pub fn open<K: Key, V: Value>(&self) -> Result<Tree<K, V>> {
-        self.open_as(&K::kind(), &V::kind())
+        let schema = (K::fixed()?, V::fixed()?);
+        self.pool.handle(&self.open_index(&K::kind(), &V::kind(), are_words::<K, V>())?, schema)
     }
 
     /// Returns the specification for creating the tree.
@@ -128,21 +133,30 @@ impl TreeOptions {
     }
 
     /// Creates the tree with explicit kinds, which must have the encodings of `K` and `V`.
-    pub(crate) fn create_as<K: Key, V: Value>(&self, spec: &TreeSpec) -> Result<Tree<K, V>> {
-        self.pool.create_tree(|| {
-            let create = || self.pool.0.file.create_index(spec, (K::Codec::INLINE, V::Codec::INLINE));
+    pub(crate) fn create_index(
+        &self,
+        spec: &TreeSpec,
+        are_words: (bool, bool),
+    ) -> Result<(TreeEntry, AnyIndex)> {
+        self.pool.create_index(|| {
+            let create = || self.pool.0.file.create_index(spec, are_words);
             let recorded = self.pool.begin_directory(Directory::Create(TreeId(0), spec.clone()), None)?;
             let created = trace_span("a tree is created", &spec.name, create);
             let lsn = recorded.end(&created, |(entry, _)| Some(entry.id));
-            let (entry, tree) = created?;
-            Ok((entry, tree.typed()?, lsn))
+            created.map(|(entry, tree)| (entry, tree, lsn))
         })
     }
 
-    /// Opens the tree if it has these kinds, which must have the encodings of `K` and `V`.
-    pub(crate) fn open_as<K: Key, V: Value>(&self, key_kind: &str, value_kind: &str) -> Result<Tree<K, V>> {
-        let recover = |entry: &_| self.pool.recover::<K, V>(entry);
-        self.pool.open_tree(&self.name, |entry| self.verify(entry, key_kind, value_kind), recover)
+    /// Opens the tree if it has these kinds.
+    pub(crate) fn open_index(
+        &self,
+        key_kind: &str,
+        value_kind: &str,
+        are_words: (bool, bool),
+    ) -> Result<(TreeEntry, AnyIndex)> {
+        let verify = |entry: &_| self.verify(entry, key_kind, value_kind);
+        let recover = |entry: &_| self.pool.recover(entry, are_words);
+        self.pool.open_index(&self.name, are_words, verify, recover)
     }
 
     fn verify(&self, entry: &TreeEntry, key_kind: &str, value_kind: &str) -> Result<()> {
@@ -180,4 +194,10 @@ impl TreeOptions {
         }
         Ok(())
     }
+}
+
+/// Returns whether keys and values of these types, which are known, are stored as words.
+pub(crate) fn are_words<K: Key, V: Value>() -> (bool, bool) {
+    let is_word = |codec: TypeId| codec == TypeId::of::<Inline>();
+    (is_word(TypeId::of::<K::Codec>()), is_word(TypeId::of::<V::Codec>()))
 }

@@ -5,7 +5,6 @@ use std::ops::{Bound, RangeBounds};
 use bristlecone_pm::Result;
 
 use crate::api::iter::Range;
-use crate::api::walk::limits;
 use crate::{Key, Tree, Value};
 
 impl<K: Key, V: Value> Tree<K, V> {
@@ -31,8 +30,10 @@ impl<K: Key, V: Value> Tree<K, V> {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> Range<'_, K, V> {
-        let (from, to) = limits::<K>(&bounds);
-        Range::new(self, from, to)
+        match self.limits(&bounds) {
+            Ok((from, to)) => Range::new(self, from, to),
+            Err(error) => Range::refused(self, error),
+        }
     }
 
     /// Iterates over all items in order, from both ends: see [`range`](Self::range).

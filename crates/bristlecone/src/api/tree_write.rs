@@ -4,7 +4,6 @@ use bristlecone_pm::Result;
 
 use super::{key, value};
 use crate::api::metrics::Operation;
-use crate::api::value::taken;
 use crate::index::parts::codec::Codec;
 use crate::index::{Index, Swapped, WriteMode};
 use crate::journal::Done;
@@ -59,13 +58,13 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub fn upsert(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         self.writable()?;
         self.count_one(Operation::Upsert);
-        V::with(value, |value| {
+        V::with(&self.values, value, |value| {
             value::check_len(V::Codec::bytes(value))?;
-            K::with(key, |key| {
+            K::with(&self.keys, key, |key| {
                 key::check_len(K::Codec::bytes(key))?;
                 self.change(key, Some(value), |()| Done::one(None), |tree| tree.upsert(key, value))
             })
-        })?
+        })
     }
 
     /// Inserts a key if it is absent.
@@ -119,12 +118,12 @@ impl<K: Key, V: Value> Tree<K, V> {
 
     #[inline]
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
-        Ok(self.write_stored(key, value, mode)?.and_then(V::take))
+        Ok(self.replaced(self.write_stored(key, value, mode)?))
     }
 
     /// Inserts an absent item, or returns the existing value.
     fn write_new(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<Option<V::Owned>> {
-        self.write_stored(key, value, WriteMode::New)?.map(taken::<V>).transpose()
+        self.write_stored(key, value, WriteMode::New)?.map(|value| self.taken(value)).transpose()
     }
 
     #[inline]
@@ -136,9 +135,9 @@ impl<K: Key, V: Value> Tree<K, V> {
     ) -> Result<Option<Stored<V::Codec>>> {
         self.writable()?;
         self.count_one(Operation::Insert);
-        V::with(value, |value| {
+        V::with(&self.values, value, |value| {
             value::check_len(V::Codec::bytes(value))?;
-            K::with(key, |key| {
+            K::with(&self.keys, key, |key| {
                 key::check_len(K::Codec::bytes(key))?;
                 let done = |old: &Option<_>| match (mode, old.is_some()) {
                     (WriteMode::New, true) | (WriteMode::Update, false) => Done::NONE,
@@ -146,7 +145,7 @@ impl<K: Key, V: Value> Tree<K, V> {
                 };
                 self.change(key, Some(value), done, |tree| tree.write(key, value, mode))
             })
-        })?
+        })
     }
 
     /// Removes a key; returns its value.
@@ -166,8 +165,8 @@ impl<K: Key, V: Value> Tree<K, V> {
     pub fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.writable()?;
         self.count_one(Operation::Remove);
-        let old = K::with(key, |key| self.change(key, None, removed, |tree| tree.remove(key)))?;
-        Ok(old.and_then(V::take))
+        let old = K::with(&self.keys, key, |key| self.change(key, None, removed, |tree| tree.remove(key)))?;
+        Ok(self.replaced(old))
     }
 
     /// Changes a key from an expected value to a new one; `None` means an absent key.
@@ -229,7 +228,7 @@ impl<K: Key, V: Value> Tree<K, V> {
 
     /// Returns the value of a key for a result that must report it.
     fn found(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
-        K::with(key, |key| self.stored(key))?.map(taken::<V>).transpose()
+        K::with(&self.keys, key, |key| self.stored(key))?.map(|value| self.taken(value)).transpose()
     }
 
     /// Returns a value in its stored form.
@@ -277,16 +276,16 @@ impl<K: Key, V: Value> Tree<K, V> {
     fn replace_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Held<V>> {
         self.writable()?;
         self.count_one(Operation::Swap);
-        let swapped = V::with(expected, |expected| {
-            V::with(new, |new| {
+        let swapped = V::with(&self.values, expected, |expected| {
+            V::with(&self.values, new, |new| {
                 value::check_len(V::Codec::bytes(new))?;
-                K::with(key, |key| {
+                K::with(&self.keys, key, |key| {
                     let swap = |tree: &dyn Index<_, _>| tree.compare_and_swap(key, expected, new);
                     self.change(key, Some(new), swapped, swap)
                 })
             })
-        })???;
-        missed::<V>(swapped)
+        })?;
+        self.missed(swapped)
     }
 
     /// Removes a key if its value is `expected`; the inner `Err` is the value found instead.
@@ -294,10 +293,20 @@ impl<K: Key, V: Value> Tree<K, V> {
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Held<V>> {
         self.writable()?;
         self.count_one(Operation::Swap);
-        let removed = V::with(expected, |expected| {
-            K::with(key, |key| self.change(key, None, swapped, |tree| tree.remove_if(key, expected)))
-        })??;
-        missed::<V>(removed)
+        let removed = V::with(&self.values, expected, |expected| {
+            K::with(&self.keys, key, |key| {
+                self.change(key, None, swapped, |tree| tree.remove_if(key, expected))
+            })
+        })?;
+        self.missed(removed)
+    }
+
+    /// Converts the outcome of a conditional write to the public types.
+    fn missed(&self, done: Swapped<V::Codec>) -> Result<Held<V>> {
+        match done {
+            Ok(()) => Ok(Ok(())),
+            Err(found) => found.map(|value| self.taken(value)).transpose().map(Err),
+        }
     }
 }
 
@@ -314,12 +323,4 @@ fn inserted<V>(held: &Option<V>) -> Done {
 /// What a change from an expected value did.
 fn swapped<T, E>(swapped: &std::result::Result<T, E>) -> Done {
     swapped.as_ref().map_or(Done::NONE, |_| Done::one(Some(true)))
-}
-
-/// Converts the outcome of a conditional write to the public types.
-fn missed<V: Value>(done: Swapped<V::Codec>) -> Result<Held<V>> {
-    match done {
-        Ok(()) => Ok(Ok(())),
-        Err(found) => found.map(taken::<V>).transpose().map(Err),
-    }
 }

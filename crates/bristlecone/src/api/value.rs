@@ -24,6 +24,9 @@ pub trait Value: 'static {
     type Owned: Clone + Send + Sync + std::fmt::Debug;
     #[doc(hidden)]
     type Codec: Codec;
+    /// What is known of the type at run time only: nothing, except for [`Dynamic`](crate::dynamic::Dynamic).
+    #[doc(hidden)]
+    type Schema: Clone + Send + Sync + 'static;
 
     /// Returns the type's name in the pool's directory.
     fn kind() -> String;
@@ -31,22 +34,44 @@ pub trait Value: 'static {
     /// Borrows an owned value as an argument for an operation.
     fn lend(value: &Self::Owned) -> Self::Ref<'_>;
 
-    /// Returns `Err` if this value has no encoding.
+    /// Returns the schema of a type that is known when it is compiled.
     #[doc(hidden)]
-    fn with<R>(value: Self::Ref<'_>, use_it: impl FnOnce(<Self::Codec as Codec>::Ref<'_>) -> R) -> Result<R>;
+    fn fixed() -> Result<Self::Schema>;
+
+    /// Returns the name of the values in the pool's directory.
+    #[doc(hidden)]
+    fn name(_: &Self::Schema) -> String {
+        Self::kind()
+    }
+
+    /// Calls `use_it` with the value in stored form, unless it has none or is not of the schema.
+    #[doc(hidden)]
+    fn with<R>(
+        schema: &Self::Schema,
+        value: Self::Ref<'_>,
+        use_it: impl FnOnce(<Self::Codec as Codec>::Ref<'_>) -> Result<R>,
+    ) -> Result<R>;
 
     /// Returns `None` if this is not a valid value of the type. The next two functions do the same.
     #[doc(hidden)]
-    fn view<R>(value: <Self::Codec as Codec>::Ref<'_>, show: impl FnOnce(Self::Ref<'_>) -> R) -> Option<R>;
+    fn view<R>(
+        schema: &Self::Schema,
+        value: <Self::Codec as Codec>::Ref<'_>,
+        show: impl FnOnce(Self::Ref<'_>) -> R,
+    ) -> Option<R>;
 
     #[doc(hidden)]
-    fn decode(value: <Self::Codec as Codec>::Ref<'_>) -> Option<Self::Owned>;
+    fn decode(schema: &Self::Schema, value: <Self::Codec as Codec>::Ref<'_>) -> Option<Self::Owned>;
 
     #[doc(hidden)]
     #[inline(always)]
-    fn take(value: <Self::Codec as Codec>::Owned) -> Option<Self::Owned> {
-        Self::decode(<Self::Codec as Codec>::borrow(&value))
+    fn take(schema: &Self::Schema, value: <Self::Codec as Codec>::Owned) -> Option<Self::Owned> {
+        Self::decode(schema, <Self::Codec as Codec>::borrow(&value))
     }
+
+    /// Returns a value from the stored form of an entry that expires, behind its time.
+    #[doc(hidden)]
+    fn in_entry<'a>(schema: &Self::Schema, stored: &'a [u8]) -> Option<<Self::Codec as Codec>::Ref<'a>>;
 }
 
 /// Checks that a value of this length can be stored, as a tree does before writing.
@@ -55,12 +80,6 @@ pub(crate) fn check_len(bytes: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::TooLong { what: "value", bytes, max_bytes: VALUE_BYTES_MAX })
-}
-
-/// Decodes a value read from a tree.
-#[inline(always)]
-pub(crate) fn taken<V: Value>(value: <V::Codec as Codec>::Owned) -> Result<V::Owned> {
-    V::take(value).ok_or_else(|| undecodable("value", V::kind()))
 }
 
 /// Returns the error for a key or value that does not decode as its tree's type.

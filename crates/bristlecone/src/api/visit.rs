@@ -7,7 +7,6 @@ use bristlecone_pm::Result;
 use super::iter::borrow;
 use super::metrics::Operation;
 use super::value::undecodable;
-use super::walk::limits;
 use crate::index::is_empty;
 use crate::{Key, Tree, Value};
 
@@ -42,13 +41,13 @@ impl<K: Key, V: Value> Tree<K, V> {
     ) -> Result<()> {
         let tree = self.here()?;
         self.count_one(Operation::Scan);
-        let (from, to) = limits::<K>(&bounds);
+        let (from, to) = self.limits(&bounds)?;
         if is_empty(&from, &to) {
             return Ok(());
         }
         let mut is_decoded = true;
         tree.visit((borrow::<K::Codec>(&from), borrow::<K::Codec>(&to)), &mut |key, value| {
-            let shown = K::show(key, |key| V::view(value, |value| f(key, value)));
+            let shown = K::show(&self.keys, key, |key| V::view(&self.values, value, |value| f(key, value)));
             shown.flatten().unwrap_or_else(|| {
                 is_decoded = false;
                 ControlFlow::Break(())
@@ -57,7 +56,8 @@ impl<K: Key, V: Value> Tree<K, V> {
         if is_decoded {
             Ok(())
         } else {
-            Err(undecodable("key or value", format!("{} or {}", K::kind(), V::kind())))
+            let kinds = format!("{} or {}", K::name(&self.keys), V::name(&self.values));
+            Err(undecodable("key or value", kinds))
         }
     }
 }

@@ -20,14 +20,24 @@ pub(crate) struct Walk<'t, K: Key, V: Value> {
     down: bool,
 }
 
-/// Returns bounds in the form that the tree takes.
-pub(crate) fn limits<'a, K: Key>(bounds: &impl RangeBounds<K::Ref<'a>>) -> (Limit<K>, Limit<K>) {
-    let own =
-        |bound: Bound<&K::Ref<'a>>| bound.map(|key| K::with(*key, |key| <K::Codec as Codec>::owned(key)));
-    (own(bounds.start_bound()), own(bounds.end_bound()))
-}
-
 impl<K: Key, V: Value> Tree<K, V> {
+    /// Returns bounds in stored form.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Mismatch`] for a key of a dynamic tree that is of another kind.
+    pub(crate) fn limits<'a>(&self, bounds: &impl RangeBounds<K::Ref<'a>>) -> Result<(Limit<K>, Limit<K>)> {
+        let own = |key: &K::Ref<'a>| K::with(&self.keys, *key, |key| Ok(<K::Codec as Codec>::owned(key)));
+        let own = |bound: Bound<&K::Ref<'a>>| {
+            Result::Ok(match bound {
+                Bound::Included(key) => Bound::Included(own(key)?),
+                Bound::Excluded(key) => Bound::Excluded(own(key)?),
+                Bound::Unbounded => Bound::Unbounded,
+            })
+        };
+        Ok((own(bounds.start_bound())?, own(bounds.end_bound())?))
+    }
+
     /// Walks over a range in ascending order.
     pub(crate) fn walk(&self, (from, to): (Limit<K>, Limit<K>)) -> Walk<'_, K, V> {
         self.count_one(Operation::Scan);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use bristlecone_pm::{Error, Result};
+use bristlecone_pm::{Error, Result, TreeSpec};
 
 use crate::api::kinds::composed::{TUPLE_MAX, tuple_kind};
 use crate::api::kinds::words::Word;
@@ -132,7 +132,7 @@ impl Kind {
     }
 
     /// Returns whether every word, or every byte string, decodes as this kind.
-    pub(super) fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         matches!(self, Self::U64 | Self::I64 | Self::F64 | Self::Bytes | Self::Postcard)
     }
 
@@ -143,6 +143,16 @@ impl Kind {
     /// [`Error::Newer`] for a name that this version does not know.
     pub(crate) fn of_directory(name: &str) -> Result<Self> {
         name.parse().map_err(|_| Error::Newer { needs: format!("the kind {name:?}") })
+    }
+
+    /// Returns whether the keys, and the values, of a tree are stored as words.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Newer`] for a kind that this version does not know.
+    pub(crate) fn are_words(tree: &TreeSpec) -> Result<(bool, bool)> {
+        let is_word = |name: &str| Self::of_directory(name).map(|kind| kind.is_word());
+        Ok((is_word(&tree.key_kind)?, is_word(&tree.value_kind)?))
     }
 
     /// Verifies that trees with such keys or values are possible.

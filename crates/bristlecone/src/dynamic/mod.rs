@@ -1,8 +1,8 @@
 //! Trees whose kinds of keys and values are known at run time, by their names in the pool's directory. They
 //! serve tools, bindings to other languages, and programs with an external schema.
 //!
-//! A [`Tree`] of this module and a [`crate::Tree`] of the same name access one tree, and may be open at the
-//! same time.
+//! A dynamic tree is a [`crate::Tree`] whose keys and values are [`Datum`]s. Typed handles to the same tree may be open at
+//! the same time.
 //!
 //! ```
 //! use bristlecone::Pool;
@@ -14,17 +14,17 @@
 //!
 //! let visits = pool.dynamic_tree("visits")?;
 //! assert_eq!(visits.key_kind().to_string(), "(str, u32)");
-//! assert_eq!(visits.get(("/about", 2026u32))?, Some(Datum::U64(7)));
-//! visits.insert(("/", 2026u32), 12u64)?;
-//! for item in visits.range(..)? {
+//! assert_eq!(visits.get(&("/about", 2026u32).into())?, Some(Datum::U64(7)));
+//! visits.insert(&("/", 2026u32).into(), &12u64.into())?;
+//! for item in visits.range(..) {
 //!     let (key, value) = item?;
 //!     println!("{key:?}: {value:?}");
 //! }
-//! let refused = visits.insert("/", 12u64).unwrap_err();
+//! let refused = visits.insert(&"/".into(), &12u64.into()).unwrap_err();
 //! assert_eq!(refused.to_string(), r#"the tree "visits" has keys of type (str, u32), not str"#);
 //!
 //! let ages = pool.tree_options("ages").create_dynamic(&"str".parse()?, &Kind::U8)?;
-//! ages.insert("Methuselah", 255u8)?;
+//! ages.insert(&"Methuselah".into(), &255u8.into())?;
 //! # drop((typed, visits, ages, pool));
 //! # Ok::<(), bristlecone::Error>(())
 //! ```
@@ -36,24 +36,33 @@
 //! raw form, because it is unknown whether they are words or records.
 
 mod bounds;
-mod change;
 mod convert;
 mod datum;
 pub(crate) mod encode;
-mod expiring;
-mod handle;
-mod iter;
 mod kind;
-mod many;
-mod near;
 mod open;
+mod schema;
 mod tree;
-mod write;
 
 pub use bounds::Bounds;
 pub use datum::Datum;
-pub use expiring::{ExpiringRange, ExpiringTree};
-pub use iter::{Item, Range};
 pub use kind::Kind;
-pub(crate) use tree::On;
-pub use tree::Tree;
+pub use schema::Dynamic;
+
+/// An ordered map in a pool, with the kinds named in the pool's directory.
+///
+/// In addition to the errors of [`crate::Tree`], its operations return [`Error::Mismatch`](crate::Error) for a key or value
+/// of another kind; nothing changes then. An iterator over bounds of another kind yields this error.
+pub type Tree = crate::Tree<Dynamic, Dynamic>;
+
+/// A dynamic tree whose entries expire: see [`Tree::try_expiring`].
+pub type ExpiringTree = crate::ExpiringTree<Dynamic, Dynamic>;
+
+/// An iterator over the items of a dynamic tree.
+pub type Range<'t> = crate::Range<'t, Dynamic, Dynamic>;
+
+/// An iterator over the items of a dynamic tree that have not expired.
+pub type ExpiringRange<'t> = crate::ExpiringRange<'t, Dynamic, Dynamic>;
+
+/// An item of a tree: its key and its value.
+pub type Item = (Datum<'static>, Datum<'static>);

@@ -1,10 +1,13 @@
 //! Opening and creating trees whose kinds are known at run time.
 
-use bristlecone_pm::{Error, Result, TreeSpec};
+use std::sync::Arc;
 
-use super::tree::{About, On};
+use bristlecone_pm::{Error, Result, TreeEntry};
+
+use super::schema::{Keys, Values};
 use super::{Kind, Tree};
-use crate::{Design, Key, Pool, TreeOptions, Value};
+use crate::index::any::AnyIndex;
+use crate::{Design, Pool, TreeOptions};
 
 impl Pool {
     /// Opens the tree with this name, for any kinds of keys and values.
@@ -27,7 +30,8 @@ impl TreeOptions {
     pub fn open_dynamic(&self) -> Result<Tree> {
         let spec = self.spec_of_tree()?;
         let kinds = (Kind::of_directory(&spec.key_kind)?, Kind::of_directory(&spec.value_kind)?);
-        self.dynamic(spec, kinds, Open)
+        let are_words = (kinds.0.is_word(), kinds.1.is_word());
+        self.dynamic(self.open_index(&spec.key_kind, &spec.value_kind, are_words)?, kinds)
     }
 
     /// Creates the tree with keys and values of these kinds: see [`create`](Self::create).
@@ -54,38 +58,17 @@ impl TreeOptions {
             return Err(Error::invalid(format!("keys cannot be {keys}: it has no order")));
         }
         let spec = self.spec(keys.to_string(), values.to_string())?;
-        self.dynamic(spec, (keys.clone(), values.clone()), Create)
+        let are_words = (keys.is_word(), values.is_word());
+        self.dynamic(self.create_index(&spec, are_words)?, (keys.clone(), values.clone()))
     }
 
-    fn dynamic(&self, spec: TreeSpec, (keys, values): (Kind, Kind), get: impl Get) -> Result<Tree> {
-        let on = match (keys.is_word(), values.is_word()) {
-            (true, true) => On::WordWord(get.get(self, &spec)?),
-            (true, false) => On::WordRecord(get.get(self, &spec)?),
-            (false, true) => On::RecordWord(get.get(self, &spec)?),
-            (false, false) => On::RecordRecord(get.get(self, &spec)?),
-        };
-        let (design, options) = (Design::of(&spec)?, Design::options_of(&spec)?);
-        Ok(Tree::new(on, About { name: spec.name, keys, values, design, options }))
-    }
-}
-
-/// A way to open or create a tree, for any codecs.
-trait Get {
-    fn get<K: Key, V: Value>(&self, options: &TreeOptions, spec: &TreeSpec) -> Result<crate::Tree<K, V>>;
-}
-
-struct Open;
-
-impl Get for Open {
-    fn get<K: Key, V: Value>(&self, options: &TreeOptions, spec: &TreeSpec) -> Result<crate::Tree<K, V>> {
-        options.open_as(&spec.key_kind, &spec.value_kind)
-    }
-}
-
-struct Create;
-
-impl Get for Create {
-    fn get<K: Key, V: Value>(&self, options: &TreeOptions, spec: &TreeSpec) -> Result<crate::Tree<K, V>> {
-        options.create_as(spec)
+    fn dynamic(&self, index: (TreeEntry, AnyIndex), (keys, values): (Kind, Kind)) -> Result<Tree> {
+        let (name, spec) = (index.0.spec.name.clone(), &index.0.spec);
+        let is_u64 = (&keys, &values) == (&Kind::U64, &Kind::U64);
+        let words = if is_u64 { Some(self.pool().handle(&index, ((), ()))?) } else { None };
+        let (design, options) = (Design::of(spec)?, Design::options_of(spec)?);
+        let values = Values { name: name.clone(), kind: values };
+        let keys = Keys { name, kind: keys, design, options, words };
+        self.pool().handle(&index, (Arc::new(keys), Arc::new(values)))
     }
 }

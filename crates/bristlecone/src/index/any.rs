@@ -6,18 +6,19 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use bristlecone_pm::{
     Chunk, Events, Glance, Issue, Medium, Opener, Part, PoolFile, PoolInfo, Result, SlotKind, TreeEntry,
     TreeId, TreeSpec,
 };
 
+use super::of_any::of_any;
 use super::of_keys::{OfKeys, Shared};
 use super::table::{open, part_of};
-use super::{Described, Design, Form, Index, Inspect};
+use super::{Described, Design, Form};
 use crate::Error;
-use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
+use crate::index::parts::codec::{self, Codec, Inline, Record};
 
 /// A tree of any codec.
 pub enum AnyIndex {
@@ -43,44 +44,79 @@ impl AnyIndex {
         })
     }
 
-    /// Returns the tree with its codecs as type parameters.
+    /// Returns the tree with its codecs as type parameters, or as one of any codec.
     ///
     /// # Errors
     ///
     /// [`Error::Invalid`] if its codecs are different.
-    pub fn typed<K: KeyCodec, V: Codec>(&self) -> Result<Shared<K, V>> {
-        let tree: &dyn Any = match self {
-            Self::Words(tree) => tree,
-            Self::Records(tree) => tree,
+    pub fn typed<K: Codec, V: Codec>(&self) -> Result<Shared<K, V>> {
+        let own: &dyn Any = match self {
+            Self::Words(OfKeys::Words(tree)) => tree,
+            Self::Words(OfKeys::Records(tree)) => tree,
+            Self::Records(OfKeys::Words(tree)) => tree,
+            Self::Records(OfKeys::Records(tree)) => tree,
         };
-        let tree = tree.downcast_ref::<OfKeys<K>>().and_then(OfKeys::typed);
-        tree.ok_or_else(|| Error::invalid("the tree has keys or values of other codecs"))
+        if let Some(tree) = own.downcast_ref::<Shared<K, V>>() {
+            return Ok(Arc::clone(tree));
+        }
+        let any: Box<dyn Any> = Box::new(self.of_any());
+        match any.downcast::<Shared<K, V>>() {
+            Ok(tree) => Ok(*tree),
+            Err(_) => Err(Error::invalid("the tree has keys or values of other codecs")),
+        }
+    }
+
+    /// Returns the tree as one of any codec.
+    pub fn of_any(&self) -> Shared<codec::Any, codec::Any> {
+        match self {
+            Self::Words(OfKeys::Words(tree)) => of_any(tree),
+            Self::Words(OfKeys::Records(tree)) => of_any(tree),
+            Self::Records(OfKeys::Words(tree)) => of_any(tree),
+            Self::Records(OfKeys::Records(tree)) => of_any(tree),
+        }
     }
 }
 
 /// A tree that may have handles.
-#[derive(Debug)]
-pub struct OpenTree {
-    tree: Weak<dyn Inspect>,
-    /// The tree as a `Weak<dyn Index<K, V>>`.
-    typed: Box<dyn Any + Send + Sync>,
+pub struct OpenTree(Box<dyn Fn() -> Option<AnyIndex> + Send + Sync>);
+
+impl fmt::Debug for OpenTree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenTree").finish_non_exhaustive()
+    }
 }
 
 impl OpenTree {
-    pub fn new<K: KeyCodec, V: Codec>(tree: &Shared<K, V>) -> Self {
-        let typed = Arc::downgrade(tree);
-        let tree: Arc<dyn Inspect> = tree.clone();
-        Self { tree: Arc::downgrade(&tree), typed: Box::new(typed) }
+    pub fn new(tree: &AnyIndex) -> Self {
+        match tree {
+            AnyIndex::Words(OfKeys::Words(tree)) => {
+                Self::of(tree, |tree| AnyIndex::Words(OfKeys::Words(tree)))
+            }
+            AnyIndex::Words(OfKeys::Records(tree)) => {
+                Self::of(tree, |tree| AnyIndex::Words(OfKeys::Records(tree)))
+            }
+            AnyIndex::Records(OfKeys::Words(tree)) => {
+                Self::of(tree, |tree| AnyIndex::Records(OfKeys::Words(tree)))
+            }
+            AnyIndex::Records(OfKeys::Records(tree)) => {
+                Self::of(tree, |tree| AnyIndex::Records(OfKeys::Records(tree)))
+            }
+        }
+    }
+
+    fn of<K: Codec, V: Codec>(tree: &Shared<K, V>, any: fn(Shared<K, V>) -> AnyIndex) -> Self {
+        let tree = Arc::downgrade(tree);
+        Self(Box::new(move || tree.upgrade().map(any)))
     }
 
     /// Returns whether the tree has a handle.
     pub fn is_open(&self) -> bool {
-        self.tree.strong_count() > 0
+        self.get().is_some()
     }
 
-    /// Returns the tree if it is open and has these codecs.
-    pub fn get<K: KeyCodec, V: Codec>(&self) -> Option<Shared<K, V>> {
-        self.typed.downcast_ref::<Weak<dyn Index<K, V>>>()?.upgrade()
+    /// Returns the tree if it is open.
+    pub fn get(&self) -> Option<AnyIndex> {
+        (self.0)()
     }
 }
 

@@ -16,7 +16,7 @@ use bristlecone_pm::{Error, Issue, Result};
 
 use super::salvage::{Added, SaveTo, Span, expect_form, only};
 use super::{Batch, Inspect, Read, Scan, Swapped, TreeStats, Write, WriteMode};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{Codec, KeyCodec, Storage};
 use crate::index::parts::encoded::{Encoded, Item};
 
 /// Number of items that a scan takes at a time.
@@ -100,7 +100,7 @@ impl<K: KeyCodec> DamagedTree<K> {
 
     /// Appends items within bounds to a batch. A scan ends before the first span in doubt, and then fails, unless it is
     /// lenient.
-    fn serve<V: Codec>(
+    fn serve<V: Storage>(
         &self,
         bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
         down: bool,
@@ -157,7 +157,7 @@ fn overlap<K: KeyCodec>(one: &Span<K>, other: &Span<K>) -> bool {
     !end_before::<K>(&one.1, &other.0) && !end_before::<K>(&other.1, &one.0)
 }
 
-impl<K: KeyCodec, V: Codec> Read<K, V> for DamagedTree<K> {
+impl<K: KeyCodec, V: Storage> Read<K, V> for DamagedTree<K> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         self.expect_known(key)?;
         Ok(self.items.get(&K::owned(key)).inspect(|value| show(expect_form::<V>(value.item()))).is_some())
@@ -165,7 +165,7 @@ impl<K: KeyCodec, V: Codec> Read<K, V> for DamagedTree<K> {
 }
 
 /// The pool is read-only, so no write arrives here.
-impl<K: KeyCodec, V: Codec> Write<K, V> for DamagedTree<K> {
+impl<K: KeyCodec, V: Storage> Write<K, V> for DamagedTree<K> {
     fn write(&self, _: K::Ref<'_>, _: V::Ref<'_>, _: WriteMode) -> Result<Option<V::Owned>> {
         self.refuse()
     }
@@ -183,7 +183,7 @@ impl<K: KeyCodec, V: Codec> Write<K, V> for DamagedTree<K> {
     }
 }
 
-impl<K: KeyCodec, V: Codec> Scan<K, V> for DamagedTree<K> {
+impl<K: KeyCodec, V: Storage> Scan<K, V> for DamagedTree<K> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.serve(bounds, false, into)
     }

@@ -5,6 +5,7 @@ mod damage;
 mod damaged;
 pub mod designs;
 pub mod followed;
+pub mod of_any;
 pub mod of_keys;
 pub mod options;
 #[cfg(feature = "lab")]
@@ -40,14 +41,14 @@ use crate::index::parts::volatile_index::Cursor;
 
 /// The operations of every design, with one trait for each kind. [`crate::Tree`] defines the guarantees after `Ok`,
 /// `Err` and a crash.
-pub trait Index<K: KeyCodec, V: Codec>: Read<K, V> + Write<K, V> + Scan<K, V> + Inspect + 'static {}
+pub trait Index<K: Codec, V: Codec>: Read<K, V> + Write<K, V> + Scan<K, V> + Inspect + 'static {}
 
-impl<K: KeyCodec, V: Codec, T> Index<K, V> for T where
+impl<K: Codec, V: Codec, T> Index<K, V> for T where
     T: Read<K, V> + Write<K, V> + Scan<K, V> + Inspect + 'static
 {
 }
 
-impl<K: KeyCodec, V: Codec> dyn Index<K, V> {
+impl<K: Codec, V: Codec> dyn Index<K, V> {
     /// Returns a copy of the value of a key.
     ///
     /// # Errors
@@ -64,7 +65,7 @@ impl<K: KeyCodec, V: Codec> dyn Index<K, V> {
 /// Looks up a key among all items of its leaf, and verifies the checksums of all their keys: any damaged one might be
 /// the key. Otherwise like [`Read::get`].
 #[cold]
-pub fn get_in_leaf<K: KeyCodec, V: Codec>(
+pub fn get_in_leaf<K: Codec, V: Codec>(
     tree: &impl Scan<K, V>,
     key: K::Ref<'_>,
     show: &mut dyn FnMut(V::Ref<'_>),
@@ -153,7 +154,7 @@ impl std::ops::Deref for Described<'_> {
 }
 
 /// Lookups.
-pub trait Read<K: KeyCodec, V: Codec> {
+pub trait Read<K: Codec, V: Codec> {
     /// Looks up a key, and calls `show` once with its value; returns whether the key is present. Verifies the checksums
     /// of both records. A key counts as absent only if no damaged key can be this one: the records of keys with its
     /// fingerprint are verified.
@@ -182,7 +183,7 @@ pub trait Read<K: KeyCodec, V: Codec> {
 }
 
 /// Writes.
-pub trait Write<K: KeyCodec, V: Codec> {
+pub trait Write<K: Codec, V: Codec> {
     /// Writes an item; returns the previous value.
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>>;
 
@@ -248,7 +249,7 @@ pub type Swapped<V> = std::result::Result<(), Option<<V as Codec>::Owned>>;
 pub type Removed<V> = std::result::Result<<V as Codec>::Owned, Option<<V as Codec>::Owned>>;
 
 /// Scans, one leaf at a time.
-pub trait Scan<K: KeyCodec, V: Codec> {
+pub trait Scan<K: Codec, V: Codec> {
     /// Appends the items within bounds of the next non-empty leaf to the empty batch `into`. Returns `false` if there
     /// are none, or if the scan ended early, for the reason in [`Batch::damage`]. A call with the same batch continues
     /// the scan.
@@ -350,7 +351,7 @@ pub struct TreeStats {
 }
 
 /// The items of one leaf in an iterator, which takes them from the end.
-pub struct Batch<K: KeyCodec, V: Codec> {
+pub struct Batch<K: Codec, V: Codec> {
     /// Forward: descending. Backward: ascending.
     pub entries: Vec<(K::Owned, V::Owned)>,
     /// Forward: position of the next leaf.
@@ -368,14 +369,14 @@ pub struct Batch<K: KeyCodec, V: Codec> {
     state: u64,
 }
 
-impl<K: KeyCodec, V: Codec> Default for Batch<K, V> {
+impl<K: Codec, V: Codec> Default for Batch<K, V> {
     fn default() -> Self {
         let (entries, damage) = (Vec::new(), None);
         Self { entries, cursor: None, ended: false, fence: None, lenient: false, damage, state: 0 }
     }
 }
 
-impl<K: KeyCodec, V: Codec> Batch<K, V> {
+impl<K: Codec, V: Codec> Batch<K, V> {
     /// Ends the scan because of damage, with an empty batch. Returns `false`, as scans do at their end.
     #[cold]
     pub fn fail(&mut self, error: Error) -> bool {

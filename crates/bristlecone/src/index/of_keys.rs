@@ -4,20 +4,20 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::{Form, Index};
-use crate::index::parts::codec::{Codec, Inline, KeyCodec, Record};
+use crate::index::parts::codec::{Codec, Inline, Record};
 
 /// A tree of keys `K` and values `V`.
 pub type Shared<K, V> = Arc<dyn Index<K, V>>;
 
 /// A tree of keys `K`.
-pub enum OfKeys<K: KeyCodec> {
+pub enum OfKeys<K: Codec> {
     /// Its values are words.
     Words(Shared<K, Inline>),
     /// Its values are records.
     Records(Shared<K, Record>),
 }
 
-impl<K: KeyCodec> OfKeys<K> {
+impl<K: Codec> OfKeys<K> {
     /// Erases the design of a tree, which has values of any form.
     pub fn new<T: Index<K, Inline> + Index<K, Record>>(tree: T, values: Form) -> Self {
         match values {

@@ -7,12 +7,14 @@ use std::sync::Arc;
 
 use bristlecone_pm::{Medium, PoolFile, Result, TreeEntry, TreeSpec};
 
+use crate::api::tree_options::are_words;
 pub use crate::design_options;
-use crate::index::any::{AnyIndex, PoolOn};
-use crate::index::of_keys::{OfKeys, Shared};
+pub use crate::index::any::AnyIndex;
+use crate::index::any::PoolOn;
+use crate::index::of_keys::OfKeys;
 pub use crate::index::options::{PARAMS, Parameters};
 pub use crate::index::part_of;
-pub use crate::index::parts::codec::{Codec, Inline, KeyCodec};
+pub use crate::index::parts::codec::{Inline, KeyCodec};
 pub use crate::index::{Batch, Described, Form, Index, Inspect, Open, Read, Scan, Swapped, Write, WriteMode};
 use crate::{Design, Error, Key, Pool, Tree, Value};
 
@@ -21,18 +23,14 @@ pub trait ExternalDesign: Copy {
     /// The code in the directory, which must differ from those of the library's own designs.
     fn code(self) -> u32;
 
-    /// Returns an error if its trees cannot store such keys and values.
-    fn supports<K: KeyCodec, V: Codec>(self) -> Result<()>;
+    /// Returns an error if its trees cannot store such keys and values: words or records.
+    fn supports(self, are_words: (bool, bool)) -> Result<()>;
 
     /// Returns the parameters as words: defaults, overridden by the given names and values.
     fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]>;
 
     /// Opens a tree, and recovers it after a crash.
-    fn open<K: KeyCodec, V: Codec, M: Medium>(
-        self,
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-    ) -> Result<Shared<K, V>>;
+    fn open<M: Medium>(self, pool: &Arc<PoolFile<M>>, entry: &TreeEntry) -> Result<AnyIndex>;
 }
 
 /// A design, internal or external, that creates and opens trees in a pool on the medium `M`.
@@ -112,16 +110,17 @@ pub fn create<K: Key, V: Value, M: Medium>(
     design: impl ExternalDesign,
     given: &[(String, u64)],
 ) -> Result<Tree<K, V>> {
-    design.supports::<K::Codec, V::Codec>()?;
     let spec = TreeSpec::new(name, design.code(), K::kind(), V::kind()).with_params(design.parse(given)?);
+    design.supports(are_words::<K, V>())?;
     let file = file_of::<M>(pool)?;
     if pool.0.journal.get().is_some() {
         return Err(Error::invalid("a pool with a journal cannot have trees of external designs"));
     }
-    pool.create_tree(|| {
+    let tree = pool.create_index(|| {
         let (entry, tree) = file.create_tree_with(&spec, |entry| design.open(file, entry))?;
         Ok((entry, tree, None))
-    })
+    })?;
+    pool.handle(&tree, (K::fixed()?, V::fixed()?))
 }
 
 /// Opens a tree of an external design in a pool on the medium `M`: see
@@ -136,18 +135,16 @@ pub fn open<K: Key, V: Value, M: Medium>(
     name: &str,
     design: impl ExternalDesign,
 ) -> Result<Tree<K, V>> {
-    design.supports::<K::Codec, V::Codec>()?;
     let file = file_of::<M>(pool)?;
-    pool.open_tree(name, |_| Ok(()), |entry| design.open(file, entry))
+    let are_words = are_words::<K, V>();
+    let supports = |_: &TreeEntry| design.supports(are_words);
+    let tree = pool.open_index(name, are_words, supports, |entry| design.open(file, entry))?;
+    pool.handle(&tree, (K::fixed()?, V::fixed()?))
 }
 
-/// Casts a tree of words to generic codec parameters.
-///
-/// # Errors
-///
-/// [`Error::Invalid`](crate::Error) unless the codecs are those of words.
-pub fn of_words<K: KeyCodec, V: Codec>(tree: impl Index<Inline, Inline>) -> Result<Shared<K, V>> {
-    AnyIndex::Words(OfKeys::Words(Arc::new(tree))).typed()
+/// Returns a tree of words as one of any codec.
+pub fn of_words(tree: impl Index<Inline, Inline>) -> AnyIndex {
+    AnyIndex::Words(OfKeys::Words(Arc::new(tree)))
 }
 
 fn file_of<M: Medium>(pool: &Pool) -> Result<&Arc<PoolFile<M>>> {

@@ -6,7 +6,7 @@ use bristlecone_pm::Result;
 use smallvec::SmallVec;
 
 use super::{Batch, Index};
-use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
+use crate::index::parts::codec::{Codec, GROUP};
 
 /// Bounds of keys.
 pub type Bounds<'a, K> = (Bound<<K as Codec>::Ref<'a>>, Bound<<K as Codec>::Ref<'a>>);
@@ -21,7 +21,7 @@ pub type VisitLeaf<'a, K, V> = dyn FnMut(&[(<K as Codec>::Owned, <V as Codec>::O
 ///
 /// Errors of `visit`; [`Error::Corrupted`](crate::Error) for damage, if `lenient` only where it makes the following
 /// items unreachable.
-pub fn for_each_leaf<K: KeyCodec, V: Codec>(
+pub fn for_each_leaf<K: Codec, V: Codec>(
     tree: &dyn Index<K, V>,
     (from, to): Bounds<'_, K>,
     lenient: bool,
@@ -51,7 +51,7 @@ pub fn for_each_leaf<K: KeyCodec, V: Codec>(
 /// # Errors
 ///
 /// As for [`for_each_leaf`], and errors of removals. The items before were removed.
-pub fn remove_range<K: KeyCodec, V: Codec>(
+pub fn remove_range<K: Codec, V: Codec>(
     tree: &dyn Index<K, V>,
     bounds: Bounds<'_, K>,
     tell: &mut dyn FnMut(&K::Owned, V::Owned),

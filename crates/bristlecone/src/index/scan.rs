@@ -7,7 +7,7 @@ use bristlecone_pm::sync::wait::again;
 use bristlecone_pm::{Error, Medium, Result};
 
 use crate::index::Batch;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{Codec, KeyCodec, Storage};
 use crate::index::parts::items::{Items, Values};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
@@ -56,7 +56,7 @@ pub trait Leafwise<K: KeyCodec> {
     fn key_at<'a>(&'a self, word: u64, guard: &'a K::Guard, lenient: bool) -> Result<K::Ref<'a>>;
     /// Returns the value of a validated word. Unless the caller is `lenient`, a record that differs from its checksum is
     /// noted in `damage`.
-    fn value_at<'a, V: Codec>(
+    fn value_at<'a, V: Storage>(
         &'a self,
         word: u64,
         guard: &'a V::Guard,
@@ -75,7 +75,7 @@ pub trait Leafwise<K: KeyCodec> {
     }
 
     /// See [`Scan::scan_forward`](crate::index::Scan::scan_forward).
-    fn ascend<V: Codec>(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+    fn ascend<V: Storage>(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guard = K::pin();
         let version_of = |leaf| self.version(leaf);
         let mut round = 0;
@@ -121,7 +121,7 @@ pub trait Leafwise<K: KeyCodec> {
     }
 
     /// See [`Scan::scan_backward`](crate::index::Scan::scan_backward).
-    fn descend<V: Codec>(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
+    fn descend<V: Storage>(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guard = K::pin();
         let version_of = |leaf| self.version(leaf);
         let (from, to) = (shorten::<K>(bounds.0), shorten::<K>(bounds.1));
@@ -168,7 +168,7 @@ pub trait Leafwise<K: KeyCodec> {
     /// Collects the requested items of a leaf, in `DESCENDING` or ascending order. Returns `None` if the
     /// leaf changed meanwhile.
     #[inline(always)]
-    fn collect<const DESCENDING: bool, V: Codec>(
+    fn collect<const DESCENDING: bool, V: Storage>(
         &self,
         leaf: u32,
         version: Version,
@@ -184,7 +184,7 @@ pub trait Leafwise<K: KeyCodec> {
 
     /// Appends the requested items of a leaf, in `DESCENDING` or ascending order.
     #[inline(always)]
-    fn append<const DESCENDING: bool, V: Codec>(
+    fn append<const DESCENDING: bool, V: Storage>(
         &self,
         words: &Words,
         bounds: Bounds<'_, '_, K>,
@@ -209,7 +209,7 @@ pub trait Leafwise<K: KeyCodec> {
 /// checksums, and one reads the words of values and notes damage. All keys of the leaf are verified, because any of them
 /// might be a requested one. After a mismatch, `into` has failed.
 #[inline(always)]
-pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
+pub fn append<'g, K: KeyCodec, V: Storage, const DESCENDING: bool>(
     level: Level,
     words: &Words,
     (from, to): Bounds<'_, '_, K>,
@@ -266,7 +266,7 @@ pub fn append<'g, K: KeyCodec, V: Codec, const DESCENDING: bool>(
 
 /// Removes unrequested entries from `begin` on: they are at the ends, and most leaves have none.
 #[inline(always)]
-fn trim<K: KeyCodec, V: Codec, const DESCENDING: bool>(
+fn trim<K: KeyCodec, V: Storage, const DESCENDING: bool>(
     (from, to): Bounds<'_, '_, K>,
     entries: &mut Vec<(K::Owned, V::Owned)>,
     begin: usize,
@@ -301,7 +301,7 @@ fn trim_ends<T>(
 /// Returns the value that a word represents. Unless the caller is `lenient`, a record that differs from its checksum is
 /// noted in `damage`; the result is then the value of word 0, which is none.
 #[inline(always)]
-pub fn value_or_noted<'g, V: Codec, M: Medium>(
+pub fn value_or_noted<'g, V: Storage, M: Medium>(
     values: &'g Values<M>,
     word: u64,
     guard: &'g V::Guard,
@@ -318,7 +318,7 @@ pub fn value_or_noted<'g, V: Codec, M: Medium>(
 }
 
 /// Returns the bound with a shorter lifetime.
-pub fn shorten<'long: 'short, 'short, K: KeyCodec>(bound: Bound<K::Ref<'long>>) -> Bound<K::Ref<'short>> {
+pub fn shorten<'long: 'short, 'short, K: Codec>(bound: Bound<K::Ref<'long>>) -> Bound<K::Ref<'short>> {
     bound.map(K::shorten)
 }
 

@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow};
 use bristlecone_pm::Result;
 
 use super::scan::{Bounds, Leafwise, precedes, shorten, succeeds};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{Codec, KeyCodec, Storage};
 use crate::index::parts::volatile_index::{Cursor, Step};
 use crate::index::parts::words::{Sorted, Words};
 use crate::index::{Batch, Visit};
@@ -24,7 +24,7 @@ impl<K: KeyCodec> Default for Visiting<K> {
 }
 
 /// Returns the rest of the bounds behind the last visited key.
-pub fn behind<'k, 'a: 'k, 'b: 'k, K: KeyCodec>(
+pub fn behind<'k, 'a: 'k, 'b: 'k, K: Codec>(
     last: &'k Option<K::Owned>,
     (from, to): Bounds<'a, 'b, K>,
 ) -> (Bound<K::Ref<'k>>, Bound<K::Ref<'k>>) {
@@ -33,7 +33,7 @@ pub fn behind<'k, 'a: 'k, 'b: 'k, K: KeyCodec>(
 }
 
 /// Visits the items of the next leaf, verified. Returns `Break` at the end, or if `visit` breaks.
-pub fn visit_leaf<K: KeyCodec, V: Codec, L: Leafwise<K>>(
+pub fn visit_leaf<K: KeyCodec, V: Storage, L: Leafwise<K>>(
     leaves: &L,
     bounds: Bounds<'_, '_, K>,
     at: &mut Visiting<K>,

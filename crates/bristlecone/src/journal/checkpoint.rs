@@ -32,7 +32,7 @@ use super::manifest::{Checkpoint, checkpoint_name};
 use crate::Pool;
 use crate::index::any::OpenTree;
 use crate::index::parts::encoded::Encoded;
-use crate::transaction::{AnyTree, sealed::Sealed as _};
+use crate::transaction::{AnyTree, Scan};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"BRISTCHK");
 const VERSION: u64 = 1;
@@ -318,24 +318,18 @@ impl Journal {
             Err(Error::NoSuchTree { .. }) => return Ok(true),
             tree => tree?,
         };
-        if tree.link().identity != identity {
+        if tree.link.identity != identity {
             // Another tree, whose creation is in the journal, too.
             return Ok(true);
         }
         self.scanned.store(u64::from(entry.id.0), Release);
-        let written = self.scan_items(&*tree.any(), begun, writer, if is_open { until } else { u64::MAX });
+        let written = self.scan_items(&tree.any(), begun, writer, if is_open { until } else { u64::MAX });
         self.scanned.store(NO_TREE, Release);
         written
     }
 
     /// Writes items of a tree until the file has some bytes or the tree is released; returns whether these are all.
-    fn scan_items(
-        &self,
-        tree: &dyn AnyTree,
-        begun: &mut Begun,
-        writer: &mut Writer,
-        until: u64,
-    ) -> Result<bool> {
+    fn scan_items(&self, tree: &AnyTree, begun: &mut Begun, writer: &mut Writer, until: u64) -> Result<bool> {
         let (mut scan, mut items, mut body) = (tree.scan(), Vec::new(), Vec::new());
         loop {
             let from = begun.last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);

@@ -7,12 +7,12 @@ use bristlecone_pm::{Issue, Result};
 
 use super::Journal;
 use crate::Pool;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::Codec;
 use crate::index::{Batch, Index, Inspect, Read, Scan, Swapped, Tell, TreeStats, Write, WriteMode};
 
 impl Pool {
     /// Returns a tree as handles of this pool read it.
-    pub(crate) fn as_read<K: KeyCodec, V: Codec>(&self, tree: Arc<dyn Index<K, V>>) -> Arc<dyn Index<K, V>> {
+    pub(crate) fn as_read<K: Codec, V: Codec>(&self, tree: Arc<dyn Index<K, V>>) -> Arc<dyn Index<K, V>> {
         match self.0.journal.get().filter(|journal| journal.durable_reads) {
             Some(journal) => Arc::new(DurableReads { tree, journal: Arc::clone(journal) }),
             None => tree,
@@ -35,12 +35,12 @@ impl Pool {
 
 /// Writes pass it unchanged: the acknowledgement of a write includes what its thread has read. Their locks are held, so
 /// they must not wait.
-struct DurableReads<K: KeyCodec, V: Codec> {
+struct DurableReads<K: Codec, V: Codec> {
     tree: Arc<dyn Index<K, V>>,
     journal: Arc<Journal>,
 }
 
-impl<K: KeyCodec, V: Codec> Read<K, V> for DurableReads<K, V> {
+impl<K: Codec, V: Codec> Read<K, V> for DurableReads<K, V> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let mut waited = None;
         let found = self.tree.get(key, &mut |value| {
@@ -70,7 +70,7 @@ impl<K: KeyCodec, V: Codec> Read<K, V> for DurableReads<K, V> {
     }
 }
 
-impl<K: KeyCodec, V: Codec> DurableReads<K, V> {
+impl<K: Codec, V: Codec> DurableReads<K, V> {
     /// Waits before a scan shows the items of a leaf, or its end.
     fn settle(&self, has_more: bool, into: &mut Batch<K, V>) -> bool {
         match self.journal.sync() {
@@ -80,7 +80,7 @@ impl<K: KeyCodec, V: Codec> DurableReads<K, V> {
     }
 }
 
-impl<K: KeyCodec, V: Codec> Scan<K, V> for DurableReads<K, V> {
+impl<K: Codec, V: Codec> Scan<K, V> for DurableReads<K, V> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let has_more = self.tree.scan_forward(bounds, into);
         self.settle(has_more, into)
@@ -92,7 +92,7 @@ impl<K: KeyCodec, V: Codec> Scan<K, V> for DurableReads<K, V> {
     }
 }
 
-impl<K: KeyCodec, V: Codec> Write<K, V> for DurableReads<K, V> {
+impl<K: Codec, V: Codec> Write<K, V> for DurableReads<K, V> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.tree.write(key, value, mode)
     }
@@ -130,7 +130,7 @@ impl<K: KeyCodec, V: Codec> Write<K, V> for DurableReads<K, V> {
     }
 }
 
-impl<K: KeyCodec, V: Codec> Inspect for DurableReads<K, V> {
+impl<K: Codec, V: Codec> Inspect for DurableReads<K, V> {
     fn len(&self) -> Result<u64> {
         let len = self.tree.len()?;
         self.journal.sync().map(|()| len)

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use bristlecone_pm::{
     At, Error, Geometry, Glance, Native, PoolFile, Result, Storage, TreeEntry, TreeId, TreeSpec,
 };
-use smallvec::SmallVec;
 
 use super::aside;
 use super::checkpoint;
@@ -26,7 +25,7 @@ use crate::dynamic::Kind as KeyKind;
 use crate::index::parts::codec::GROUP;
 use crate::index::parts::recovery::each;
 use crate::transaction::record::Change;
-use crate::transaction::{AnyTree, any_tree, hash};
+use crate::transaction::{AnyTree, hash};
 
 /// Number of changes that are applied together.
 const TOGETHER: usize = 1 << 18;
@@ -152,7 +151,7 @@ pub fn end_of(storage: &dyn Storage, manifest: &Manifest) -> Result<End> {
 }
 
 /// Applies the last change of each key, in the order of the keys: those of a leaf follow each other.
-fn apply_last(trees: &HashMap<TreeId, Box<dyn AnyTree>>, mut changes: Vec<&Change>) -> Result<()> {
+fn apply_last(trees: &HashMap<TreeId, AnyTree>, mut changes: Vec<&Change>) -> Result<()> {
     // Changes of one key keep their order.
     changes.sort_by(|one, other| (one.tree.0, &one.key).cmp(&(other.tree.0, &other.key)));
     let of_key = changes.chunk_by(|one, other| (one.tree, &one.key) == (other.tree, &other.key));
@@ -163,9 +162,7 @@ fn apply_last(trees: &HashMap<TreeId, Box<dyn AnyTree>>, mut changes: Vec<&Chang
     for group in last.chunk_by(is_alike).flat_map(|alike| alike.chunks(GROUP)) {
         // A tree that is dropped later need not be in the checkpoint.
         let Some(tree) = trees.get(&group[0].tree) else { continue };
-        let items: SmallVec<[_; GROUP]> =
-            group.iter().map(|change| (&change.key, change.value.as_ref())).collect();
-        tree.put_many(&items, &mut |_| {})?;
+        tree.put_many(group.iter().map(|change| (&change.key, change.value.as_ref())), &mut |_| {})?;
     }
     Ok(())
 }
@@ -175,7 +172,7 @@ pub struct Rebuilt {
     file: Arc<PoolFile<Native>>,
     pool: Pool,
     storage: Arc<dyn Storage>,
-    trees: HashMap<TreeId, Box<dyn AnyTree>>,
+    trees: HashMap<TreeId, AnyTree>,
     /// Items of a tree that do not fill a leaf yet.
     waiting: Option<(TreeId, Vec<Change>)>,
     /// Changes that were read and not applied.
@@ -289,16 +286,14 @@ impl Rebuilt {
     }
 
     /// Creates a tree with its number.
-    pub fn create(&mut self, id: TreeId, spec: &TreeSpec) -> Result<&dyn AnyTree> {
+    pub fn create(&mut self, id: TreeId, spec: &TreeSpec) -> Result<&AnyTree> {
         self.file.number_trees_from(id);
-        let is_word = |kind: &str| KeyKind::of_directory(kind).map(|kind| kind.is_word());
-        let inline = (is_word(&spec.key_kind)?, is_word(&spec.value_kind)?);
-        let (entry, tree) = self.pool.0.file.create_index(spec, inline)?;
+        let (entry, tree) = self.pool.0.file.create_index(spec, KeyKind::are_words(spec)?)?;
         if entry.id != id {
             return Err(Error::corrupted("two trees with one number", format!("tree {:?}", spec.name)));
         }
-        let tree = any_tree(tree, self.pool.0.file.opener());
-        Ok(&**self.trees.entry(id).insert_entry(tree).into_mut())
+        let tree = AnyTree::new(tree.of_any(), self.pool.0.file.opener());
+        Ok(&*self.trees.entry(id).insert_entry(tree).into_mut())
     }
 
     /// Inserts items of the checkpoint, which has them in order.

@@ -9,7 +9,7 @@ use super::aside;
 use super::entry::{Aside, Directory, Kind as EntryKind, broken};
 use super::manifest::read_manifest;
 use super::trees::Trees;
-use crate::dynamic::encode::{Records, Role, Stored, Words};
+use crate::dynamic::encode::{self, Role};
 use crate::dynamic::{Datum, Kind};
 use crate::index::parts::encoded::Encoded;
 use crate::transaction::record::{self, Change};
@@ -248,12 +248,7 @@ impl JournalChanges {
 
 /// Returns a stored key or value of a kind.
 fn datum(role: Role, kind: &Kind, stored: Encoded) -> Result<Datum<'static>> {
-    let datum = match stored {
-        Encoded::Word(word) if kind.is_word() => Words::take(kind, role, word),
-        Encoded::Bytes(bytes) if !kind.is_word() => Records::take(kind, role, bytes.into_vec()),
-        _ => None,
-    };
-    datum.ok_or_else(broken)
+    encode::take((role, kind), stored).ok_or_else(broken)
 }
 
 /// Returns the file of a body that has one.

@@ -57,7 +57,7 @@ pub fn take_over(
 struct Trees<'a> {
     pool: &'a Pool,
     entries: Vec<TreeEntry>,
-    open: HashMap<TreeId, Box<dyn AnyTree>>,
+    open: HashMap<TreeId, AnyTree>,
 }
 
 impl Trees<'_> {
@@ -87,12 +87,12 @@ impl Trees<'_> {
         Ok(Some((head.kind, counts, body_of(&now))))
     }
 
-    fn tree(&mut self, id: TreeId) -> Result<&dyn AnyTree> {
+    fn tree(&mut self, id: TreeId) -> Result<&AnyTree> {
         if !self.open.contains_key(&id) {
             let entry = self.entries.iter().find(|entry| entry.id == id).ok_or_else(broken)?;
             self.open.insert(id, self.pool.open_any(entry, self.pool.0.recovery_threads)?);
         }
-        self.open.get(&id).map(|tree| &**tree).ok_or_else(broken)
+        self.open.get(&id).ok_or_else(broken)
     }
 
     /// Returns the body of a change of the directory, if it took effect.

@@ -1,21 +1,19 @@
-//! Trees of any codecs.
+//! Trees of any codec, and scans.
 
 use std::ops::Bound;
 
-use bristlecone_pm::{Error, Result};
+use bristlecone_pm::{Opener, Result};
 use smallvec::SmallVec;
 
 use crate::api::handle::Handle;
-use crate::index::parts::codec::{Codec, GROUP, Inline, KeyCodec, Record};
-use crate::index::parts::encoded::{Encoded, Item};
+use crate::index::of_keys::Shared;
+use crate::index::parts::codec::{Any, Codec, GROUP, Inline, KeyCodec, Record};
+use crate::index::parts::encoded::Encoded;
 use crate::index::{Batch, Index, for_each_leaf, remove_range};
 
 /// Returns a hash of a key whose top bits have the best distribution.
 pub fn hash(key: &Encoded) -> u64 {
-    match key {
-        Encoded::Word(word) => Inline::hash(*word),
-        Encoded::Bytes(bytes) => Record::hash(bytes),
-    }
+    Any::hash(key.item())
 }
 
 /// Returns a word that has the order of the key, except for different keys of the same rank.
@@ -33,60 +31,83 @@ pub fn place(tree: u64, hash: u64, bits: u32) -> usize {
     (mixed >> (u64::BITS - bits)) as usize
 }
 
-/// Returns the error for a key or value of another codec: a defect, or damage in the commit log.
-#[cold]
-fn unlike() -> Error {
-    Error::corrupted("a key or value with the wrong codec", "commit log")
-}
+/// A tree of any codec.
+pub struct AnyTree(Handle<dyn Index<Any, Any>>);
 
-fn lent<C: Codec>(item: &Encoded) -> Result<C::Ref<'_>> {
-    C::lend(item).ok_or_else(unlike)
-}
+impl AnyTree {
+    pub(crate) fn new(tree: Shared<Any, Any>, opener: Opener) -> Self {
+        Self(Handle::new(tree, opener))
+    }
 
-fn lent_bound<C: Codec>(bound: Bound<&Encoded>) -> Result<Bound<C::Ref<'_>>> {
-    Ok(match bound {
-        Bound::Included(key) => Bound::Included(lent::<C>(key)?),
-        Bound::Excluded(key) => Bound::Excluded(lent::<C>(key)?),
-        Bound::Unbounded => Bound::Unbounded,
-    })
-}
-
-/// A tree of any codecs.
-pub trait AnyTree: Send + Sync {
     /// Returns the value of a key.
-    fn get(&self, key: &Encoded) -> Result<Option<Encoded>>;
+    pub(crate) fn get(&self, key: &Encoded) -> Result<Option<Encoded>> {
+        self.0.get_owned(key.item())
+    }
 
     /// Writes a value, or removes the key.
-    fn put(&self, key: &Encoded, value: Option<&Encoded>) -> Result<()>;
+    pub(crate) fn put(&self, key: &Encoded, value: Option<&Encoded>) -> Result<()> {
+        match value {
+            Some(value) => self.0.upsert(key.item(), value.item()),
+            None => self.0.remove(key.item()).map(drop),
+        }
+    }
 
     /// Writes the values of up to [`GROUP`] keys, or removes keys if none has a value. Calls `tell` with the previous
     /// value of each completed key, in order.
-    fn put_many(
+    pub(crate) fn put_many<'a>(
         &self,
-        items: &[(&Encoded, Option<&Encoded>)],
+        items: impl Iterator<Item = (&'a Encoded, Option<&'a Encoded>)>,
         tell: &mut dyn FnMut(Option<Encoded>),
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let (mut written, mut removed) = (SmallVec::<[_; GROUP]>::new(), SmallVec::<[_; GROUP]>::new());
+        for (key, value) in items {
+            match value {
+                Some(value) => written.push((key.item(), value.item())),
+                None => removed.push(key.item()),
+            }
+        }
+        debug_assert!(written.is_empty() || removed.is_empty(), "writes and removals in one group");
+        if written.is_empty() {
+            self.0.remove_many(&removed, tell)
+        } else {
+            self.0.write_many(&written, tell)
+        }
+    }
 
     /// Calls `visit` with the keys within bounds, ascending, after verifying the checksums of their items.
-    fn visit_keys(
+    pub(crate) fn visit_keys(
         &self,
-        bounds: (Bound<&Encoded>, Bound<&Encoded>),
-        visit: &mut dyn FnMut(Item<'_>) -> Result<()>,
-    ) -> Result<()>;
+        (from, to): (Bound<&Encoded>, Bound<&Encoded>),
+        visit: &mut dyn FnMut(&Encoded) -> Result<()>,
+    ) -> Result<()> {
+        let bounds = (from.map(Encoded::item), to.map(Encoded::item));
+        for_each_leaf(&*self.0, bounds, false, &mut |items| items.iter().try_for_each(|(key, _)| visit(key)))
+    }
 
     /// Removes the items within bounds one after the other; returns their number. Appends them to `removed`, also before
     /// an error.
-    fn remove_range(
+    pub(crate) fn remove_range(
         &self,
-        bounds: (Bound<&Encoded>, Bound<&Encoded>),
-        removed: Option<&mut Vec<(Encoded, Encoded)>>,
-    ) -> Result<u64>;
+        (from, to): (Bound<&Encoded>, Bound<&Encoded>),
+        mut removed: Option<&mut Vec<(Encoded, Encoded)>>,
+    ) -> Result<u64> {
+        remove_range(&*self.0, (from.map(Encoded::item), to.map(Encoded::item)), &mut |key, value| {
+            if let Some(removed) = &mut removed {
+                removed.push((key.clone(), value));
+            }
+        })
+    }
 
     /// Appends items to a tree that no other thread can access yet: see [`Index::append`].
-    fn append(&self, items: &[(&Encoded, &Encoded)], last: bool) -> Result<usize>;
+    pub(crate) fn append(&self, items: &[(&Encoded, &Encoded)], last: bool) -> Result<usize> {
+        let items: Vec<_> = items.iter().map(|(key, value)| (key.item(), value.item())).collect();
+        self.0.append(&items, last)
+    }
 
     /// Begins a scan.
-    fn scan(&self) -> AnyScan;
+    pub(crate) fn scan(&self) -> AnyScan {
+        TypedScan::new(self.0.clone())
+    }
 }
 
 /// A scan from both ends, leaf by leaf.
@@ -104,127 +125,19 @@ pub trait Scan: Send + Sync {
         bounds: (Bound<&Self::Key>, Bound<&Self::Key>),
         into: &mut Vec<(Self::Key, Self::Value)>,
     ) -> Result<bool>;
-
-    /// Converts a key to the codec-independent form.
-    fn encode(key: &Self::Key) -> Encoded;
-    /// Converts a key from the codec-independent form.
-    fn decode_key(key: Encoded) -> Result<Self::Key>;
-    /// Converts a value from the codec-independent form.
-    fn decode_value(value: Encoded) -> Result<Self::Value>;
 }
 
-/// A scan of a tree of any codecs.
-pub type AnyScan = Box<dyn Leaves>;
-
-/// Source of leaves for an [`AnyScan`].
-pub trait Leaves: Send + Sync {
-    /// See [`Scan::next`].
-    fn next(
-        &mut self,
-        forward: bool,
-        bounds: (Bound<&Encoded>, Bound<&Encoded>),
-        into: &mut Vec<(Encoded, Encoded)>,
-    ) -> Result<bool>;
-}
-
-impl Scan for AnyScan {
-    type Key = Encoded;
-    type Value = Encoded;
-
-    fn next(
-        &mut self,
-        forward: bool,
-        bounds: (Bound<&Encoded>, Bound<&Encoded>),
-        into: &mut Vec<(Encoded, Encoded)>,
-    ) -> Result<bool> {
-        (**self).next(forward, bounds, into)
-    }
-
-    fn encode(key: &Encoded) -> Encoded {
-        key.clone()
-    }
-    fn decode_key(key: Encoded) -> Result<Encoded> {
-        Ok(key)
-    }
-    fn decode_value(value: Encoded) -> Result<Encoded> {
-        Ok(value)
-    }
-}
-
-impl<K: KeyCodec, V: Codec> AnyTree for Handle<dyn Index<K, V>> {
-    fn get(&self, key: &Encoded) -> Result<Option<Encoded>> {
-        Ok((**self).get_owned(lent::<K>(key)?)?.map(V::encode))
-    }
-
-    fn put_many(
-        &self,
-        items: &[(&Encoded, Option<&Encoded>)],
-        tell: &mut dyn FnMut(Option<Encoded>),
-    ) -> Result<()> {
-        let mut told = |old: Option<V::Owned>| tell(old.map(V::encode));
-        let (mut written, mut removed) = (SmallVec::<[_; GROUP]>::new(), SmallVec::<[_; GROUP]>::new());
-        for (key, value) in items {
-            match value {
-                Some(value) => written.push((lent::<K>(key)?, lent::<V>(value)?)),
-                None => removed.push(lent::<K>(key)?),
-            }
-        }
-        debug_assert!(written.is_empty() || removed.is_empty(), "writes and removals in one group");
-        if written.is_empty() {
-            return (**self).remove_many(&removed, &mut told);
-        }
-        (**self).write_many(&written, &mut told)
-    }
-
-    fn put(&self, key: &Encoded, value: Option<&Encoded>) -> Result<()> {
-        let key = lent::<K>(key)?;
-        match value {
-            Some(value) => (**self).upsert(key, lent::<V>(value)?),
-            None => (**self).remove(key).map(drop),
-        }
-    }
-
-    fn visit_keys(
-        &self,
-        (from, to): (Bound<&Encoded>, Bound<&Encoded>),
-        visit: &mut dyn FnMut(Item<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let bounds = (lent_bound::<K>(from)?, lent_bound::<K>(to)?);
-        for_each_leaf(&**self, bounds, false, &mut |items| {
-            items.iter().try_for_each(|(key, _)| visit(K::item(K::borrow(key))))
-        })
-    }
-
-    fn remove_range(
-        &self,
-        (from, to): (Bound<&Encoded>, Bound<&Encoded>),
-        mut removed: Option<&mut Vec<(Encoded, Encoded)>>,
-    ) -> Result<u64> {
-        remove_range(&**self, (lent_bound::<K>(from)?, lent_bound::<K>(to)?), &mut |key, value| {
-            if let Some(removed) = &mut removed {
-                removed.push((K::encode(key.clone()), V::encode(value)));
-            }
-        })
-    }
-
-    fn append(&self, items: &[(&Encoded, &Encoded)], last: bool) -> Result<usize> {
-        let lent = items.iter().map(|(key, value)| Ok((lent::<K>(key)?, lent::<V>(value)?)));
-        (**self).append(&lent.collect::<Result<Vec<_>>>()?, last)
-    }
-
-    fn scan(&self) -> AnyScan {
-        Box::new(TypedScan::new(self.clone()))
-    }
-}
+/// A scan of a tree of any codec.
+pub type AnyScan = TypedScan<Any, Any>;
 
 /// A scan of a tree whose codecs are known. The caller's bounds must keep its two ends from meeting.
-pub struct TypedScan<K: KeyCodec, V: Codec> {
+pub struct TypedScan<K: Codec, V: Codec> {
     tree: Handle<dyn Index<K, V>>,
     forward: Batch<K, V>,
     backward: Batch<K, V>,
 }
 
-impl<K: KeyCodec, V: Codec> TypedScan<K, V> {
+impl<K: Codec, V: Codec> TypedScan<K, V> {
     /// Begins a scan.
     pub(crate) fn new(tree: Handle<dyn Index<K, V>>) -> Self {
         Self { tree, forward: Batch::default(), backward: Batch::default() }
@@ -245,7 +158,7 @@ impl<K: KeyCodec, V: Codec> TypedScan<K, V> {
     }
 }
 
-impl<K: KeyCodec, V: Codec> Scan for TypedScan<K, V> {
+impl<K: Codec, V: Codec> Scan for TypedScan<K, V> {
     type Key = K::Owned;
     type Value = V::Owned;
 
@@ -260,34 +173,6 @@ impl<K: KeyCodec, V: Codec> Scan for TypedScan<K, V> {
             _ if !more => {}
             true => into.extend(self.forward.entries.drain(..).rev()),
             false => into.append(&mut self.backward.entries),
-        }
-        Ok(more)
-    }
-
-    fn encode(key: &K::Owned) -> Encoded {
-        K::encode(key.clone())
-    }
-    fn decode_key(key: Encoded) -> Result<K::Owned> {
-        K::decode(key).ok_or_else(unlike)
-    }
-    fn decode_value(value: Encoded) -> Result<V::Owned> {
-        V::decode(value).ok_or_else(unlike)
-    }
-}
-
-impl<K: KeyCodec, V: Codec> Leaves for TypedScan<K, V> {
-    fn next(
-        &mut self,
-        forward: bool,
-        (from, to): (Bound<&Encoded>, Bound<&Encoded>),
-        into: &mut Vec<(Encoded, Encoded)>,
-    ) -> Result<bool> {
-        let more = self.read(forward, (lent_bound::<K>(from)?, lent_bound::<K>(to)?))?;
-        let encode = |(key, value)| (K::encode(key), V::encode(value));
-        match forward {
-            _ if !more => {}
-            true => into.extend(self.forward.entries.drain(..).rev().map(encode)),
-            false => into.extend(self.backward.entries.drain(..).map(encode)),
         }
         Ok(more)
     }

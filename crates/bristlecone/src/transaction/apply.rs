@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use bristlecone_pm::{Error, Result, record_bytes_max, record_slot_bytes};
-use smallvec::SmallVec;
 
 use super::changes::{Changes, Write};
 use super::record;
@@ -130,13 +129,10 @@ impl Changes {
     fn change(&self, write: bool, before: &mut Before) -> Result<()> {
         let mut changes = self.changes(write).peekable();
         while let Some(((first, _), _)) = changes.peek() {
-            let (number, mut items) = (*first, SmallVec::<[_; GROUP]>::new());
-            while items.len() < GROUP
-                && let Some(((_, key), value)) = changes.next_if(|((tree, _), _)| *tree == number)
-            {
-                items.push((key, value.as_ref()));
-            }
-            self.trees[number].1.put_many(&items, &mut |held| before.push(held))?;
+            let number = *first;
+            let group = std::iter::from_fn(|| changes.next_if(|((tree, _), _)| *tree == number)).take(GROUP);
+            let items = group.map(|((_, key), value)| (key, value.as_ref()));
+            self.trees[number].1.put_many(items, &mut |held| before.push(held))?;
         }
         Ok(())
     }

@@ -5,8 +5,7 @@ use std::fmt;
 use bristlecone_pm::{Error, Result};
 
 use super::changes::Changes;
-use super::handle::TreeHandle;
-use crate::{Durability, Pool};
+use crate::{Durability, Key, Pool, Tree, Value};
 
 /// An atomic group of changes to any trees of one pool: see [`Pool::batch`].
 ///
@@ -96,10 +95,15 @@ impl Batch {
     /// assert_eq!((ages.get("Methuselah")?, ages.get("Prometheus")?), (Some(4858), Some(4900)));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn insert<T: TreeHandle>(&mut self, tree: &T, key: T::Key<'_>, value: T::Value<'_>) -> &mut Self {
+    pub fn insert<K: Key, V: Value>(
+        &mut self,
+        tree: &Tree<K, V>,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+    ) -> &mut Self {
         self.note(|changes, pool| {
-            let place = (changes.tree(pool, tree)?, tree.encode_key(&key)?);
-            changes.add(place, Some(tree.encode_value(&value)?));
+            let place = (changes.tree(pool, tree)?, tree.encode_key(key)?);
+            changes.add(place, Some(tree.encode_value(value)?));
             Ok(())
         })
     }
@@ -116,9 +120,9 @@ impl Batch {
     /// assert_eq!((ages.get("Methuselah")?, ages.len()?), (None, 1));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn remove<T: TreeHandle>(&mut self, tree: &T, key: T::Key<'_>) -> &mut Self {
+    pub fn remove<K: Key, V: Value>(&mut self, tree: &Tree<K, V>, key: K::Ref<'_>) -> &mut Self {
         self.note(|changes, pool| {
-            let place = (changes.tree(pool, tree)?, tree.encode_key(&key)?);
+            let place = (changes.tree(pool, tree)?, tree.encode_key(key)?);
             changes.add(place, None);
             Ok(())
         })
@@ -142,15 +146,15 @@ impl Batch {
     /// assert_eq!(ages.get("Methuselah")?, Some(4858));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn expect<T: TreeHandle>(
+    pub fn expect<K: Key, V: Value>(
         &mut self,
-        tree: &T,
-        key: T::Key<'_>,
-        value: Option<T::Value<'_>>,
+        tree: &Tree<K, V>,
+        key: K::Ref<'_>,
+        value: Option<V::Ref<'_>>,
     ) -> &mut Self {
         self.note(|changes, pool| {
-            let place = (changes.tree(pool, tree)?, tree.encode_key(&key)?);
-            let value = value.map(|value| tree.encode_value(&value)).transpose()?;
+            let place = (changes.tree(pool, tree)?, tree.encode_key(key)?);
+            let value = value.map(|value| tree.encode_value(value)).transpose()?;
             match changes.expected.get(&place) {
                 Some(other) if *other != value => Err(Error::Conflict),
                 _ => {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use bristlecone_pm::{Error, Result};
 
 use super::any_tree::{AnyTree, rank};
-use super::handle::{Link, TreeHandle};
-use crate::Pool;
+use super::handle::Link;
 use crate::index::parts::codec::GROUP;
 use crate::index::parts::encoded::Encoded;
+use crate::{Key, Pool, Tree, Value};
 
 /// The index of a tree within the batch, and its key.
 pub type Place = (usize, Encoded);
@@ -19,7 +19,7 @@ pub type Write = (Place, Option<Encoded>);
 /// Keys of several trees, and their new values.
 #[derive(Default)]
 pub struct Changes {
-    pub trees: Vec<(Link, Box<dyn AnyTree>)>,
+    pub trees: Vec<(Link, AnyTree)>,
     /// The writes: in ascending order of their places, each place once, from [`settle`](Self::settle) on.
     pub writes: Vec<Write>,
     /// Expected values by place, the conditions for the change.
@@ -32,9 +32,9 @@ impl Changes {
     /// # Errors
     ///
     /// [`Error::Invalid`] for a tree of another pool, or of a design that the library does not know.
-    pub fn tree<T: TreeHandle>(&mut self, pool: &Pool, tree: &T) -> Result<usize> {
-        let link = tree.link();
-        if !pool.is_same(tree.pool()) {
+    pub fn tree<K: Key, V: Value>(&mut self, pool: &Pool, tree: &Tree<K, V>) -> Result<usize> {
+        let link = tree.link;
+        if !pool.is_same(&tree.pool) {
             return Err(Error::invalid("the tree belongs to another pool: a commit covers one pool"));
         }
         if !link.is_known {

@@ -19,7 +19,7 @@ use super::epoch::{Damage, Epoch};
 use super::stripes::{Locked, LockedOne, Stripes};
 use super::write_barrier::{Entered, WriteBarrier};
 use crate::index::Index;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::Codec;
 use crate::index::parts::sync::THREAD_SLOTS;
 
 /// Bytes of entries that may remain without a snapshot until the next epoch begins.
@@ -168,7 +168,7 @@ impl Epochs {
 
     /// Takes the lock of a key, and saves its value if there are snapshots.
     #[inline]
-    pub fn watch<K: KeyCodec, V: Codec>(
+    pub fn watch<K: Codec, V: Codec>(
         &self,
         entered: &Entered<'_>,
         identity: u64,
@@ -182,7 +182,7 @@ impl Epochs {
     }
 
     /// Takes the locks of keys, and saves their values if there are snapshots.
-    pub fn watch_all<K: KeyCodec, V: Codec>(
+    pub fn watch_all<K: Codec, V: Codec>(
         &self,
         entered: &Entered<'_>,
         identity: u64,
@@ -198,7 +198,7 @@ impl Epochs {
 
     /// Saves the values of keys whose locks the thread holds, if there are snapshots.
     #[inline]
-    fn save_all<K: KeyCodec, V: Codec>(
+    fn save_all<K: Codec, V: Codec>(
         &self,
         entered: &Entered<'_>,
         identity: u64,
@@ -211,7 +211,7 @@ impl Epochs {
     }
 
     #[cold]
-    fn save_now<K: KeyCodec, V: Codec>(
+    fn save_now<K: Codec, V: Codec>(
         &self,
         entered: &Entered<'_>,
         identity: u64,

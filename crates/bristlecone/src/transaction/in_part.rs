@@ -5,7 +5,6 @@ use std::ops::{Bound, RangeInclusive};
 use bristlecone_pm::Result;
 
 use super::record::{self, KeyRange};
-use super::sealed::Sealed;
 use crate::index::any::CommitOutcome;
 use crate::index::parts::encoded::Encoded;
 use crate::{Pool, Tree};

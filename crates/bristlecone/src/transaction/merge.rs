@@ -121,7 +121,6 @@ fn merge<K: Ord, V>(items: Vec<(K, V)>, overlay: BTreeMap<K, Option<V>>) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::parts::encoded::Encoded;
 
     /// A source of leaves with a given number of items.
     struct Few(Vec<u64>, usize);
@@ -142,16 +141,6 @@ mod tests {
             let leaf = if forward { &within[..len] } else { &within[within.len() - len..] };
             into.extend(leaf.iter().map(|&key| (key, key)));
             Ok(len > 0)
-        }
-
-        fn encode(key: &u64) -> Encoded {
-            Encoded::Word(*key)
-        }
-        fn decode_key(_: Encoded) -> Result<u64> {
-            unreachable!("a merge decodes nothing")
-        }
-        fn decode_value(_: Encoded) -> Result<u64> {
-            unreachable!("a merge decodes nothing")
         }
     }
 

@@ -98,15 +98,11 @@ mod transact;
 mod transaction_range;
 mod write_barrier;
 
-pub use self::any_tree::AnyTree;
-pub(crate) use self::any_tree::{AnyScan, hash};
+pub(crate) use self::any_tree::{AnyTree, Scan, hash};
 pub use self::batch::Batch;
 pub(crate) use self::epochs::Epochs;
-pub(crate) use self::handle::ItemOf;
-pub(crate) use self::handle::sealed;
-pub use self::handle::{Link, TreeHandle};
+pub(crate) use self::handle::Link;
 pub(crate) use self::range_removal::RangeRemoval;
-pub(crate) use self::replay::any_tree;
 pub use self::snapshot::{Snapshot, SnapshotRange};
 pub use self::snapshot_tree::SnapshotTree;
 pub use self::transact::Transaction;

@@ -34,7 +34,7 @@ use crate::index::parts::encoded::Encoded;
 pub(crate) struct RangeRemoval<'a> {
     pub pool: &'a Pool,
     pub link: Link,
-    pub tree: &'a dyn AnyTree,
+    pub tree: &'a AnyTree,
     pub bounds: (Bound<Encoded>, Bound<Encoded>),
 }
 
@@ -100,11 +100,11 @@ impl RangeRemoval<'_> {
         self.tree.visit_keys(self.bounds(), &mut |key| {
             count += 1;
             if is_recorded {
-                record::append_removed(&mut entry, self.link.id, key);
+                record::append_removed(&mut entry, self.link.id, key.item());
             }
             match &mut ends {
-                None => ends = Some((key.to_owned(), key.to_owned())),
-                Some((_, last)) => *last = key.to_owned(),
+                None => ends = Some((key.clone(), key.clone())),
+                Some((_, last)) => last.clone_from(key),
             }
             Ok(())
         })?;
@@ -123,12 +123,11 @@ impl RangeRemoval<'_> {
             if !is_within {
                 return Ok(());
             }
-            let key = key.to_owned();
-            let held = match self.tree.get(&key) {
+            let held = match self.tree.get(key) {
                 Err(Error::Corrupted { .. }) => Err(Damage),
                 held => Ok(held?),
             };
-            epoch.save(self.link.identity, key, || held);
+            epoch.save(self.link.identity, key.clone(), || held);
             Ok(())
         })?;
         Ok(is_within)

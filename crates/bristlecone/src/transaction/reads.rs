@@ -10,7 +10,6 @@ use smallvec::SmallVec;
 use super::any_tree::hash;
 use super::changes::{Changes, Place};
 use super::epoch::Epoch;
-use super::handle::Past;
 use super::snapshot::Snapshot;
 use super::stripe::Count;
 use super::stripes::{self, Locked, Stripes};
@@ -49,7 +48,7 @@ impl Reads {
             return self.get_counted(pool, changes, &place);
         }
         let (link, tree) = &changes.trees[place.0];
-        let held = self.snapshot(pool)?.get(&**tree, link, &place.1)?;
+        let held = self.snapshot(pool)?.get(tree, link, &place.1)?;
         self.keys.push(place);
         Ok(held)
     }

@@ -5,15 +5,12 @@ use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::ops::Bound;
 
 use bristlecone_pm::sync::wait::lock;
-use bristlecone_pm::{Error, Issue, Opener, Result, TreeEntry, TreeId};
+use bristlecone_pm::{Error, Issue, Result, TreeEntry, TreeId};
 
 use super::any_tree::AnyTree;
 use super::record::{self, KeyRange, Step};
 use crate::Pool;
-use crate::api::handle::Handle;
 use crate::dynamic::Kind;
-use crate::index::any::AnyIndex;
-use crate::index::of_keys::OfKeys;
 
 impl Pool {
     /// Applies changes that were committed before a crash but not finished, before any tree is opened for
@@ -29,7 +26,7 @@ impl Pool {
         let records = file.pending_commits();
         if !records.is_empty() {
             let entries = file.trees()?;
-            let mut trees = HashMap::<TreeId, Box<dyn AnyTree>>::new();
+            let mut trees = HashMap::<TreeId, AnyTree>::new();
             let mut refused = HashMap::new();
             let steps: Vec<_> = record::steps_that_count(&records).into_iter().collect::<Result<_>>()?;
             for step in steps.into_iter().flatten() {
@@ -39,7 +36,7 @@ impl Pool {
                         Occupied(tree) => tree.into_mut(),
                         Vacant(place) => place.insert(self.open_any(entry, threads)?),
                     };
-                    redo(&**tree, &step)
+                    redo(tree, &step)
                 };
                 if refused.contains_key(&entry.id) {
                     continue;
@@ -57,31 +54,20 @@ impl Pool {
     }
 
     /// Opens a tree of any codecs.
-    pub(crate) fn open_any(&self, entry: &TreeEntry, threads: usize) -> Result<Box<dyn AnyTree>> {
+    pub(crate) fn open_any(&self, entry: &TreeEntry, threads: usize) -> Result<AnyTree> {
         let file = &self.0.file;
         file.expect_whole(entry)?;
-        let is_word = |kind: &str| Kind::of_directory(kind).map(|kind| kind.is_word());
-        let inline = (is_word(&entry.spec.key_kind)?, is_word(&entry.spec.value_kind)?);
-        Ok(any_tree(file.open_index(entry, inline, threads)?, file.opener()))
+        let tree = file.open_index(entry, Kind::are_words(&entry.spec)?, threads)?;
+        Ok(AnyTree::new(tree.of_any(), file.opener()))
     }
 }
 
 /// Executes a step of a record, of which any part may have been executed before.
-fn redo(tree: &dyn AnyTree, step: &Step) -> Result<()> {
+fn redo(tree: &AnyTree, step: &Step) -> Result<()> {
     match step {
         Step::Change(change) => tree.put(&change.key, change.value.as_ref()),
         Step::Remove(KeyRange { first, last, .. }) => {
             tree.remove_range((Bound::Included(first), Bound::Included(last)), None).map(drop)
         }
-    }
-}
-
-/// Returns a handle to a tree of any codecs.
-pub(crate) fn any_tree(index: AnyIndex, opener: Opener) -> Box<dyn AnyTree> {
-    match index {
-        AnyIndex::Words(OfKeys::Words(tree)) => Box::new(Handle::new(tree, opener)),
-        AnyIndex::Words(OfKeys::Records(tree)) => Box::new(Handle::new(tree, opener)),
-        AnyIndex::Records(OfKeys::Words(tree)) => Box::new(Handle::new(tree, opener)),
-        AnyIndex::Records(OfKeys::Records(tree)) => Box::new(Handle::new(tree, opener)),
     }
 }

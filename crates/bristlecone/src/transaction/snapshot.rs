@@ -1,19 +1,21 @@
 //! Snapshots: all trees at one point in time.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use bristlecone_pm::{Error, Result};
 
-use super::any_tree::{AnyTree, Scan, hash};
+use super::any_tree::{AnyTree, TypedScan, hash};
 use super::epoch::{Epoch, Held};
 use super::epochs::Hold;
-use super::handle::{Link, Past, TreeHandle};
-use super::merge::{Merge, Overlay};
-use crate::Pool;
+use super::handle::Link;
+use super::merge::{Bounds, Merge, Overlay};
+use crate::api::tree_write::Stored;
+use crate::index::of_any::unlike;
+use crate::index::parts::codec::Codec;
 use crate::index::parts::encoded::Encoded;
+use crate::{Key, Pool, Tree, Value};
 
 /// All trees of a pool at one point in time: see [`Pool::snapshot`].
 ///
@@ -143,13 +145,15 @@ impl Snapshot {
     }
 }
 
-impl Past for Snapshot {
+impl Snapshot {
+    /// Fails in a child of the process that opened the pool.
     #[inline(always)]
-    fn here(&self) -> Result<()> {
+    pub(super) fn here(&self) -> Result<()> {
         if self.pool.0.is_here() { Ok(()) } else { self.pool.0.file.here() }
     }
 
-    fn get(&self, tree: &dyn AnyTree, link: &Link, key: &Encoded) -> Result<Option<Encoded>> {
+    /// Returns the value of a key of a tree.
+    pub(super) fn get(&self, tree: &AnyTree, link: &Link, key: &Encoded) -> Result<Option<Encoded>> {
         self.here()?;
         // Read the tree first: a writer saves the old value before it changes the tree.
         let held = tree.get(key);
@@ -159,66 +163,77 @@ impl Past for Snapshot {
         self.saved(link, hash(key), || key.clone())?.map_or(held, Ok)
     }
 
+    /// Returns whether the key with this hash is known to be unchanged.
     #[inline(always)]
-    fn is_unchanged(&self, link: &Link, hash: impl FnOnce() -> u64) -> bool {
+    pub(super) fn is_unchanged(&self, link: &Link, hash: impl FnOnce() -> u64) -> bool {
         let is = |epoch: &Arc<Epoch>| epoch.number > link.cleared && epoch.is_unchanged(link.identity, hash);
         self.epoch.as_ref().is_some_and(is)
     }
 
-    fn saved(&self, link: &Link, hash: u64, key: impl Fn() -> Encoded) -> Result<Option<Option<Encoded>>> {
+    /// Returns the saved value of a key with this hash, if it has changed since.
+    pub(super) fn saved(
+        &self,
+        link: &Link,
+        hash: u64,
+        key: impl Fn() -> Encoded,
+    ) -> Result<Option<Option<Encoded>>> {
         let held = self.with_epoch(link, |epoch| epoch.value_of(link.identity, hash, key))?;
         Ok(held.transpose()?)
     }
 }
 
 /// Returns a bound in stored form.
-pub(super) fn encode_bound<T: TreeHandle>(tree: &T, bound: Bound<&T::Key<'_>>) -> Result<Bound<Encoded>> {
+pub(super) fn encode_bound<K: Key, V: Value>(
+    tree: &Tree<K, V>,
+    bound: Bound<&K::Ref<'_>>,
+) -> Result<Bound<Encoded>> {
     Ok(match bound {
-        Bound::Included(key) => Bound::Included(tree.encode_bound(key)?),
-        Bound::Excluded(key) => Bound::Excluded(tree.encode_bound(key)?),
+        Bound::Included(key) => Bound::Included(tree.encode_bound(*key)?),
+        Bound::Excluded(key) => Bound::Excluded(tree.encode_bound(*key)?),
         Bound::Unbounded => Bound::Unbounded,
     })
 }
 
 /// An iterator over the items of a tree in a snapshot. After an error it is finished. See
 /// [`SnapshotTree::range`](crate::SnapshotTree::range).
-pub struct SnapshotRange<'s, T: TreeHandle> {
+pub struct SnapshotRange<'s, K: Key, V: Value> {
     snapshot: &'s Snapshot,
-    tree: &'s T,
+    tree: &'s Tree<K, V>,
     /// `None` after an error.
-    merge: Option<Merge<T::Scan>>,
+    merge: Option<Merge<TypedScan<K::Codec, V::Codec>>>,
     /// The error that prevents the scan.
     refused: Option<Error>,
-    types: PhantomData<fn() -> T>,
 }
 
-type ScanKey<T> = <<T as TreeHandle>::Scan as Scan>::Key;
-
-impl<T: TreeHandle> fmt::Debug for SnapshotRange<'_, T> {
+impl<K: Key, V: Value> fmt::Debug for SnapshotRange<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SnapshotRange").finish_non_exhaustive()
     }
 }
 
-impl<'s, T: TreeHandle> SnapshotRange<'s, T> {
-    pub(super) fn new<'a>(snapshot: &'s Snapshot, tree: &'s T, bounds: impl RangeBounds<T::Key<'a>>) -> Self {
-        let bound = |bound: Bound<&T::Key<'_>>| -> Result<Bound<ScanKey<T>>> {
+impl<'s, K: Key, V: Value> SnapshotRange<'s, K, V> {
+    pub(super) fn new<'a>(
+        snapshot: &'s Snapshot,
+        tree: &'s Tree<K, V>,
+        bounds: impl RangeBounds<K::Ref<'a>>,
+    ) -> Self {
+        let bound = |bound: Bound<&K::Ref<'_>>| -> Result<Bound<Stored<K::Codec>>> {
             Ok(match encode_bound(tree, bound)? {
-                Bound::Included(key) => Bound::Included(T::Scan::decode_key(key)?),
-                Bound::Excluded(key) => Bound::Excluded(T::Scan::decode_key(key)?),
+                Bound::Included(key) => Bound::Included(K::Codec::decode(key).ok_or_else(unlike)?),
+                Bound::Excluded(key) => Bound::Excluded(K::Codec::decode(key).ok_or_else(unlike)?),
                 Bound::Unbounded => Bound::Unbounded,
             })
         };
         let begin = || {
-            snapshot.with_epoch(&tree.link(), |_| ())?;
+            snapshot.with_epoch(&tree.link, |_| ())?;
             Ok(Merge::new(tree.scan(), bound(bounds.start_bound())?, bound(bounds.end_bound())?))
         };
         let (merge, refused) = begin().map_or_else(|error| (None, Some(error)), |merge| (Some(merge), None));
-        Self { snapshot, tree, merge, refused, types: PhantomData }
+        Self { snapshot, tree, merge, refused }
     }
 
     #[inline]
-    fn step(&mut self, forward: bool) -> Option<Result<(T::OwnedKey, T::OwnedValue)>> {
+    fn step(&mut self, forward: bool) -> Option<Result<(K::Owned, V::Owned)>> {
         let Self { snapshot, tree, merge, refused, .. } = self;
         let (snapshot, tree) = (*snapshot, *tree);
         let Some(items) = merge else { return refused.take().map(Err) };
@@ -233,33 +248,35 @@ impl<'s, T: TreeHandle> SnapshotRange<'s, T> {
 }
 
 /// Returns the saved items that replace a tree's items within bounds, which must be read before.
-fn overlay<T: TreeHandle>(
+fn overlay<K: Key, V: Value>(
     snapshot: &Snapshot,
-    tree: &T,
-    (from, to): (Bound<&ScanKey<T>>, Bound<&ScanKey<T>>),
-) -> Result<Overlay<T::Scan>> {
-    let link = tree.link();
-    let (from, to) = (from.map(T::Scan::encode), to.map(T::Scan::encode));
+    tree: &Tree<K, V>,
+    (from, to): Bounds<'_, Stored<K::Codec>>,
+) -> Result<Overlay<TypedScan<K::Codec, V::Codec>>> {
+    let link = tree.link;
+    let (from, to) =
+        (from.map(|key| K::Codec::encode(key.clone())), to.map(|key| K::Codec::encode(key.clone())));
     let saved = snapshot
         .with_epoch(&link, |epoch| epoch.values_within(link.identity, (from.as_ref(), to.as_ref())))?;
     let decode = |(key, held): (Encoded, Held)| {
-        Ok((T::Scan::decode_key(key)?, held?.map(T::Scan::decode_value).transpose()?))
+        let value = |held| V::Codec::decode(held).ok_or_else(unlike);
+        Ok((K::Codec::decode(key).ok_or_else(unlike)?, held?.map(value).transpose()?))
     };
     saved.into_iter().map(decode).collect()
 }
 
-impl<T: TreeHandle> Iterator for SnapshotRange<'_, T> {
-    type Item = Result<(T::OwnedKey, T::OwnedValue)>;
+impl<K: Key, V: Value> Iterator for SnapshotRange<'_, K, V> {
+    type Item = Result<(K::Owned, V::Owned)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.step(true)
     }
 }
 
-impl<T: TreeHandle> DoubleEndedIterator for SnapshotRange<'_, T> {
+impl<K: Key, V: Value> DoubleEndedIterator for SnapshotRange<'_, K, V> {
     fn next_back(&mut self) -> Option<Self::Item> {
         self.step(false)
     }
 }
 
-impl<T: TreeHandle> std::iter::FusedIterator for SnapshotRange<'_, T> {}
+impl<K: Key, V: Value> std::iter::FusedIterator for SnapshotRange<'_, K, V> {}

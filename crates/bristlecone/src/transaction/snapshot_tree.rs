@@ -5,9 +5,9 @@ use std::ops::RangeBounds;
 
 use bristlecone_pm::Result;
 
-use super::any_tree::AnyTree;
-use super::handle::TreeHandle;
 use super::snapshot::{Snapshot, SnapshotRange};
+use crate::index::parts::codec::Codec;
+use crate::{Key, Tree, Value};
 
 /// A tree at the time of a [`Snapshot`].
 ///
@@ -16,13 +16,12 @@ use super::snapshot::{Snapshot, SnapshotRange};
 /// [`Tree::get`](crate::Tree::get) does, also for an item that was damaged before it was changed;
 /// [`Error::Forked`](crate::Error); and [`Error::Mismatch`](crate::Error) for a key or bound that is not of a dynamic
 /// tree's kind.
-pub struct SnapshotTree<'s, T: TreeHandle> {
+pub struct SnapshotTree<'s, K: Key, V: Value> {
     snapshot: &'s Snapshot,
-    tree: &'s T,
-    any: Box<dyn AnyTree>,
+    tree: &'s Tree<K, V>,
 }
 
-impl<T: TreeHandle> fmt::Debug for SnapshotTree<'_, T> {
+impl<K: Key, V: Value> fmt::Debug for SnapshotTree<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SnapshotTree").finish_non_exhaustive()
     }
@@ -46,13 +45,13 @@ impl Snapshot {
     /// assert!(view.tree(&ages).is_empty()? && view.tree(&names).is_empty()?);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn tree<'s, T: TreeHandle>(&'s self, tree: &'s T) -> SnapshotTree<'s, T> {
-        assert!(self.pool.is_same(tree.pool()), "a snapshot of one pool was asked for a tree of another");
-        SnapshotTree { snapshot: self, tree, any: tree.any() }
+    pub fn tree<'s, K: Key, V: Value>(&'s self, tree: &'s Tree<K, V>) -> SnapshotTree<'s, K, V> {
+        assert!(self.pool.is_same(&tree.pool), "a snapshot of one pool was asked for a tree of another");
+        SnapshotTree { snapshot: self, tree }
     }
 }
 
-impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
+impl<'s, K: Key, V: Value> SnapshotTree<'s, K, V> {
     /// Returns the value of a key in the snapshot.
     ///
     /// # Errors
@@ -71,8 +70,21 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
     #[inline]
-    pub fn get(&self, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
-        self.tree.get_at(&*self.any, &key, self.snapshot)
+    pub fn get(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        let Self { snapshot, tree } = self;
+        snapshot.here()?;
+        K::with(&tree.keys, key, |key| {
+            // Read the tree first: a writer saves the old value before it changes the tree.
+            let held = tree.undelayed().get_owned(key);
+            if snapshot.is_unchanged(&tree.link, || K::Codec::hash(key)) {
+                return held?.map(|held| tree.taken(held)).transpose();
+            }
+            let encode = || K::Codec::encode(K::Codec::owned(key));
+            match snapshot.saved(&tree.link, K::Codec::hash(key), encode)? {
+                Some(saved) => saved.map(|value| tree.decode_value(value)).transpose(),
+                None => held?.map(|held| tree.taken(held)).transpose(),
+            }
+        })
     }
 
     /// Returns whether the snapshot contains a key.
@@ -92,7 +104,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// assert!(then.contains_key("Methuselah")? && !then.contains_key("Prometheus")?);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn contains_key(&self, key: T::Key<'_>) -> Result<bool> {
+    pub fn contains_key(&self, key: K::Ref<'_>) -> Result<bool> {
         self.get(key).map(|value| value.is_some())
     }
 
@@ -116,7 +128,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// }
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn range<'a>(&self, bounds: impl RangeBounds<T::Key<'a>>) -> SnapshotRange<'s, T> {
+    pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> SnapshotRange<'s, K, V> {
         SnapshotRange::new(self.snapshot, self.tree, bounds)
     }
 
@@ -137,7 +149,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// assert_eq!(then.iter().count(), 1);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn iter(&self) -> SnapshotRange<'s, T> {
+    pub fn iter(&self) -> SnapshotRange<'s, K, V> {
         self.range(..)
     }
 
@@ -158,7 +170,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// assert_eq!(then.first_key_value()?, Some(("Methuselah".to_owned(), 4857)));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn first_key_value(&self) -> Result<Option<(T::OwnedKey, T::OwnedValue)>> {
+    pub fn first_key_value(&self) -> Result<Option<(K::Owned, V::Owned)>> {
         self.iter().next().transpose()
     }
 
@@ -179,7 +191,7 @@ impl<'s, T: TreeHandle> SnapshotTree<'s, T> {
     /// assert_eq!(then.last_key_value()?, Some(("Methuselah".to_owned(), 4857)));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn last_key_value(&self) -> Result<Option<(T::OwnedKey, T::OwnedValue)>> {
+    pub fn last_key_value(&self) -> Result<Option<(K::Owned, V::Owned)>> {
         self.iter().next_back().transpose()
     }
 

@@ -8,11 +8,10 @@ use bristlecone_pm::sync::wait;
 use bristlecone_pm::{Error, Result};
 
 use super::changes::{Changes, Place};
-use super::handle::TreeHandle;
 use super::reads::Reads;
 use super::snapshot::Snapshot;
 use crate::index::parts::encoded::Encoded;
-use crate::{Durability, Pool};
+use crate::{Durability, Key, Pool, Tree, Value};
 
 /// Maximum number of attempts of a transaction.
 const ATTEMPTS: u32 = 256;
@@ -256,8 +255,8 @@ impl Transaction {
     /// assert_eq!(age, (Some(4900), Some(4857)));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn get<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<Option<T::OwnedValue>> {
-        let value = self.read(tree, &key)?;
+    pub fn get<K: Key, V: Value>(&self, tree: &Tree<K, V>, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
+        let value = self.read(tree, key)?;
         value.map(|value| tree.decode_value(value)).transpose()
     }
 
@@ -279,11 +278,11 @@ impl Transaction {
     /// assert!(!first);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn contains_key<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<bool> {
-        self.read(tree, &key).map(|value| value.is_some())
+    pub fn contains_key<K: Key, V: Value>(&self, tree: &Tree<K, V>, key: K::Ref<'_>) -> Result<bool> {
+        self.read(tree, key).map(|value| value.is_some())
     }
 
-    fn read<T: TreeHandle>(&self, tree: &T, key: &T::Key<'_>) -> Result<Option<Encoded>> {
+    fn read<K: Key, V: Value>(&self, tree: &Tree<K, V>, key: K::Ref<'_>) -> Result<Option<Encoded>> {
         let State { changes, writes, reads } = &mut *self.state.borrow_mut();
         let place = (changes.tree(&self.pool, tree)?, tree.encode_bound(key)?);
         if let Some(own) = writes.get(&place) {
@@ -318,9 +317,14 @@ impl Transaction {
     /// assert_eq!((ages.get("Methuselah")?, ages.len()?), (Some(4858), 2));
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn insert<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>, value: T::Value<'_>) -> Result<()> {
-        let value = tree.encode_value(&value)?;
-        self.put(tree, &key, Some(value))
+    pub fn insert<K: Key, V: Value>(
+        &self,
+        tree: &Tree<K, V>,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+    ) -> Result<()> {
+        let value = tree.encode_value(value)?;
+        self.put(tree, key, Some(value))
     }
 
     /// Removes a key if it is present. This reads nothing.
@@ -340,11 +344,16 @@ impl Transaction {
     /// assert!(ages.is_empty()?);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn remove<T: TreeHandle>(&self, tree: &T, key: T::Key<'_>) -> Result<()> {
-        self.put(tree, &key, None)
+    pub fn remove<K: Key, V: Value>(&self, tree: &Tree<K, V>, key: K::Ref<'_>) -> Result<()> {
+        self.put(tree, key, None)
     }
 
-    fn put<T: TreeHandle>(&self, tree: &T, key: &T::Key<'_>, value: Option<Encoded>) -> Result<()> {
+    fn put<K: Key, V: Value>(
+        &self,
+        tree: &Tree<K, V>,
+        key: K::Ref<'_>,
+        value: Option<Encoded>,
+    ) -> Result<()> {
         self.pool.0.file.writable()?;
         let mut state = self.state.borrow_mut();
         let place = (state.changes.tree(&self.pool, tree)?, tree.encode_key(key)?);

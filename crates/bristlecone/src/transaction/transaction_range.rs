@@ -10,11 +10,11 @@ use bristlecone_pm::{Error, Result};
 use super::any_tree::AnyScan;
 use super::changes::Place;
 use super::epoch::Epoch;
-use super::handle::TreeHandle;
 use super::merge::Merge;
 use super::snapshot::encode_bound;
 use super::transact::{State, Transaction};
 use crate::index::parts::encoded::Encoded;
+use crate::{Key, Tree, Value};
 
 impl Transaction {
     /// Iterates over the items whose keys lie within bounds, in order, from both ends, including earlier writes of the
@@ -35,11 +35,11 @@ impl Transaction {
     /// assert_eq!(sum, 4857 + 4900);
     /// # Ok::<(), bristlecone::Error>(())
     /// ```
-    pub fn range<'s, 'a, T: TreeHandle>(
+    pub fn range<'s, 'a, K: Key, V: Value>(
         &'s self,
-        tree: &'s T,
-        bounds: impl RangeBounds<T::Key<'a>>,
-    ) -> TransactionRange<'s, T> {
+        tree: &'s Tree<K, V>,
+        bounds: impl RangeBounds<K::Ref<'a>>,
+    ) -> TransactionRange<'s, K, V> {
         let begin = || -> Result<(usize, Merge<AnyScan>)> {
             let State { changes, reads, .. } = &mut *self.state.borrow_mut();
             let number = changes.tree(&self.pool, tree)?;
@@ -55,27 +55,27 @@ impl Transaction {
 }
 
 /// An iterator over the items of a tree in a transaction. After an error it is finished. See [`Transaction::range`].
-pub struct TransactionRange<'s, T: TreeHandle> {
+pub struct TransactionRange<'s, K: Key, V: Value> {
     transaction: &'s Transaction,
-    tree: &'s T,
+    tree: &'s Tree<K, V>,
     /// The tree's index among the changes; `None` after an error.
     range: Option<(usize, Merge<AnyScan>)>,
     /// The error that prevents the scan.
     refused: Option<Error>,
 }
 
-impl<T: TreeHandle> fmt::Debug for TransactionRange<'_, T> {
+impl<K: Key, V: Value> fmt::Debug for TransactionRange<'_, K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TransactionRange").finish_non_exhaustive()
     }
 }
 
-impl<T: TreeHandle> TransactionRange<'_, T> {
-    fn step(&mut self, forward: bool) -> Result<Option<(T::OwnedKey, T::OwnedValue)>> {
+impl<K: Key, V: Value> TransactionRange<'_, K, V> {
+    fn step(&mut self, forward: bool) -> Result<Option<(K::Owned, V::Owned)>> {
         let Self { transaction, tree, range, refused } = self;
         refused.take().map_or(Ok(()), Err)?;
         let Some((number, merge)) = range else { return Ok(None) };
-        let (link, number) = (tree.link(), *number);
+        let (link, number) = (tree.link, *number);
         let item = merge.next(forward, |(from, to)| {
             let changed = |epoch: &Arc<Epoch>| epoch.values_within(link.identity, (from, to));
             let State { writes, reads, .. } = &mut *transaction.state.borrow_mut();
@@ -87,10 +87,10 @@ impl<T: TreeHandle> TransactionRange<'_, T> {
             reads.note_range(number, from.cloned(), to.cloned());
             Ok(overlay)
         })?;
-        item.map(|(key, value)| Ok((tree.decode_key(key)?, tree.decode_value(value)?))).transpose()
+        item.map(|item| tree.decode_any(item)).transpose()
     }
 
-    fn shown(&mut self, forward: bool) -> Option<Result<(T::OwnedKey, T::OwnedValue)>> {
+    fn shown(&mut self, forward: bool) -> Option<Result<(K::Owned, V::Owned)>> {
         self.step(forward).inspect_err(|_| self.range = None).transpose()
     }
 }
@@ -106,15 +106,15 @@ fn at(tree: usize, bound: Bound<&Encoded>, next: usize) -> Bound<Place> {
     }
 }
 
-impl<T: TreeHandle> Iterator for TransactionRange<'_, T> {
-    type Item = Result<(T::OwnedKey, T::OwnedValue)>;
+impl<K: Key, V: Value> Iterator for TransactionRange<'_, K, V> {
+    type Item = Result<(K::Owned, V::Owned)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.shown(true)
     }
 }
 
-impl<T: TreeHandle> DoubleEndedIterator for TransactionRange<'_, T> {
+impl<K: Key, V: Value> DoubleEndedIterator for TransactionRange<'_, K, V> {
     fn next_back(&mut self) -> Option<Self::Item> {
         self.shown(false)
     }

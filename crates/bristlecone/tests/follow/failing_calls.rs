@@ -108,25 +108,26 @@ fn dynamic_trees_return_the_error() {
     let followed = follower.dynamic_tree("t").unwrap();
     type Call<'a> = (&'a str, &'a dyn Fn() -> bristlecone::Result<bool>);
     let item = |key: u64| Some((Datum::U64(key), Datum::from("pine").into_owned()));
-    let (few, mut found, mut there) = ([Datum::U64(7u64), Datum::U64(700)], Vec::new(), Vec::new());
+    let seven = &Datum::U64(7);
+    let (few, mut found, mut there) = ([seven, &Datum::U64(700)], Vec::new(), Vec::new());
     followed.get_many(&few, &mut found).unwrap();
     assert_eq!(found, [Some(Datum::from("pine")), None]);
     followed.contains_many(&few, &mut there).unwrap();
     assert_eq!(there, [true, false]);
     let calls: [Call<'_>; 12] = [
-        ("get", &|| Ok(followed.get(7u64)? == Some("pine".into()))),
-        ("contains_key", &|| followed.contains_key(7u64)),
+        ("get", &|| Ok(followed.get(seven)? == Some("pine".into()))),
+        ("contains_key", &|| followed.contains_key(seven)),
         ("is_empty", &|| Ok(!followed.is_empty()?)),
         ("get_many", &|| followed.get_many(&few, &mut Vec::new()).map(|()| true)),
         ("contains_many", &|| followed.contains_many(&few, &mut Vec::new()).map(|()| true)),
-        ("get_lt", &|| Ok(followed.get_lt(7u64)? == item(6))),
-        ("get_le", &|| Ok(followed.get_le(7u64)? == item(7))),
-        ("get_gt", &|| Ok(followed.get_gt(7u64)? == item(8))),
-        ("get_ge", &|| Ok(followed.get_ge(7u64)? == item(7))),
+        ("get_lt", &|| Ok(followed.get_lt(seven)? == item(6))),
+        ("get_le", &|| Ok(followed.get_le(seven)? == item(7))),
+        ("get_gt", &|| Ok(followed.get_gt(seven)? == item(8))),
+        ("get_ge", &|| Ok(followed.get_ge(seven)? == item(7))),
         ("first_key_value, last_key_value", &|| {
             Ok(followed.first_key_value()? == item(0) && followed.last_key_value()? == item(99))
         }),
-        ("count", &|| Ok(followed.count(Datum::U64(10)..Datum::U64(20))? == 10)),
+        ("count", &|| Ok(followed.count(&Datum::U64(10)..&Datum::U64(20))? == 10)),
         ("len", &|| Ok(followed.len()? == 100)),
     ];
     for (name, call) in &calls {

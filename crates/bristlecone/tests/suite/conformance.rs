@@ -65,6 +65,10 @@ fn taken(step: &Step, items: impl DoubleEndedIterator<Item = Result<Item>>) -> R
 
 type Bounds = (Bound<Datum<'static>>, Bound<Datum<'static>>);
 
+fn lent((from, to): &Bounds) -> (Bound<&Datum<'_>>, Bound<&Datum<'_>>) {
+    (from.as_ref(), to.as_ref())
+}
+
 fn bounds(step: &Step, kind: &Kind) -> Bounds {
     let bound = |argument, is_included: bool| match step.datum(argument, kind) {
         Some(key) if is_included => Included(key),
@@ -165,7 +169,7 @@ impl<'a> Session<'a> {
                 self.trees.insert(name.to_owned(), options.create_dynamic(&keys, &values)?);
             }
             "expiring" => {
-                let tree = self.tree(step).clone().expiring()?;
+                let tree = self.tree(step).clone().try_expiring()?;
                 self.expiring.insert(step.name("as").to_owned(), tree);
             }
             "open" => {
@@ -209,9 +213,9 @@ impl<'a> Session<'a> {
             let key = change.datum("key", tree.key_kind()).expect("a key");
             let value = change.datum("value", tree.value_kind());
             match change.operation() {
-                "put" => batch.insert(tree, key, value.expect("a value")),
-                "remove" => batch.remove(tree, key),
-                _ => batch.expect(tree, key, value),
+                "put" => batch.insert(tree, &key, &value.expect("a value")),
+                "remove" => batch.remove(tree, &key),
+                _ => batch.expect(tree, &key, value.as_ref()),
             };
         }
         batch.commit().map(|()| DONE)
@@ -265,39 +269,41 @@ fn on_tree(tree: &Tree, step: &Step) -> Result<Outcome> {
     let key = || step.datum("key", keys).expect("a key");
     let value = || step.datum("value", values).expect("a value");
     Ok(match step.operation() {
-        "get" => found(tree.get(key())?),
-        "contains" => ("ok", Gives::Bool(tree.contains_key(key())?)),
+        "get" => found(tree.get(&key())?),
+        "contains" => ("ok", Gives::Bool(tree.contains_key(&key())?)),
         "len" => ("ok", Gives::Count(tree.len()?)),
         "put" => {
-            tree.upsert(key(), value())?;
+            tree.upsert(&key(), &value())?;
             DONE
         }
-        "exchange" => ("ok", held(tree.insert(key(), value())?)),
-        "update" => found(tree.update(key(), value())?),
-        "remove" => found(tree.remove(key())?),
-        "insert" => match tree.try_insert(key(), value()) {
+        "exchange" => ("ok", held(tree.insert(&key(), &value())?)),
+        "update" => found(tree.update(&key(), &value())?),
+        "remove" => found(tree.remove(&key())?),
+        "insert" => match tree.try_insert(&key(), &value()) {
             Ok(()) => DONE,
             Err(present) => ("present", Gives::Datum(present.into_present()?)),
         },
         "compare_and_swap" => {
-            match tree.compare_and_swap(key(), step.datum("expected", values), step.datum("wanted", values)) {
+            let (expected, wanted) = (step.datum("expected", values), step.datum("wanted", values));
+            match tree.compare_and_swap(&key(), expected.as_ref(), wanted.as_ref()) {
                 Ok(()) => DONE,
                 Err(differs) => ("differs", held(differs.into_found()?)),
             }
         }
-        "scan" => taken(step, tree.range(bounds(step, keys))?)?,
-        "remove_range" => ("ok", Gives::Count(tree.remove_range(bounds(step, keys))?)),
+        "scan" => taken(step, tree.range(lent(&bounds(step, keys))))?,
+        "remove_range" => ("ok", Gives::Count(tree.remove_range(lent(&bounds(step, keys)))?)),
         "remove_prefix" => {
-            let bounds = tree.prefix_bounds(step.datum("prefix", keys).expect("a prefix"))?;
+            let bounds = tree.prefix_bounds(&step.datum("prefix", keys).expect("a prefix"))?;
             ("ok", Gives::Count(tree.remove_within(&bounds)?))
         }
-        "prefix" => taken(step, tree.prefix(step.datum("prefix", keys).expect("a prefix"))?)?,
+        "prefix" => taken(step, tree.prefix(&step.datum("prefix", keys).expect("a prefix")))?,
         other => many(tree, step, other)?,
     })
 }
 
 fn many(tree: &Tree, step: &Step, operation: &str) -> Result<Outcome> {
     let keys = step.data("keys", tree.key_kind());
+    let keys: Vec<_> = keys.iter().collect();
     match operation {
         "get_many" => {
             let mut found = Vec::new();
@@ -305,8 +311,9 @@ fn many(tree: &Tree, step: &Step, operation: &str) -> Result<Outcome> {
             return Ok(("ok", Gives::Data(found)));
         }
         "put_many" => {
-            tree.upsert_many(&step.items("items", (tree.key_kind(), tree.value_kind())))
-                .map_err(Error::from)?;
+            let items = step.items("items", (tree.key_kind(), tree.value_kind()));
+            let items: Vec<_> = items.iter().map(|(key, value)| (key, value)).collect();
+            tree.upsert_many(&items).map_err(Error::from)?;
         }
         "remove_many" => tree.remove_many(&keys, &mut Vec::new()).map_err(Error::from)?,
         other => panic!("an unknown operation: {other}"),
@@ -317,13 +324,13 @@ fn many(tree: &Tree, step: &Step, operation: &str) -> Result<Outcome> {
 fn within(transaction: &Transaction, tree: &Tree, step: &Step) -> Result<Outcome> {
     let key = || step.datum("key", tree.key_kind()).expect("a key");
     match step.operation() {
-        "get" => Ok(found(transaction.get(tree, key())?)),
+        "get" => Ok(found(transaction.get(tree, &key())?)),
         "put" => transaction
-            .insert(tree, key(), step.datum("value", tree.value_kind()).expect("a value"))
+            .insert(tree, &key(), &step.datum("value", tree.value_kind()).expect("a value"))
             .map(|()| DONE),
-        "remove" => transaction.remove(tree, key()).map(|()| DONE),
+        "remove" => transaction.remove(tree, &key()).map(|()| DONE),
         "scan" => {
-            let range = transaction.range(tree, bounds(step, tree.key_kind()));
+            let range = transaction.range(tree, lent(&bounds(step, tree.key_kind())));
             taken(step, range)
         }
         other => panic!("an unknown operation of a transaction: {other}"),
@@ -333,8 +340,8 @@ fn within(transaction: &Transaction, tree: &Tree, step: &Step) -> Result<Outcome
 fn then(snapshot: &Snapshot, tree: &Tree, step: &Step) -> Result<Outcome> {
     let seen = snapshot.tree(tree);
     match step.operation() {
-        "get" => Ok(found(seen.get(step.datum("key", tree.key_kind()).expect("a key"))?)),
-        "scan" => taken(step, seen.range(bounds(step, tree.key_kind()))),
+        "get" => Ok(found(seen.get(&step.datum("key", tree.key_kind()).expect("a key"))?)),
+        "scan" => taken(step, seen.range(lent(&bounds(step, tree.key_kind())))),
         other => panic!("an unknown operation of a snapshot: {other}"),
     }
 }

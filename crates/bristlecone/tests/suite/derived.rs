@@ -69,7 +69,7 @@ fn derived_keys_order_as_their_fields_and_are_tuples() {
             let Place { country, town, house: Address(street, number, rest) } = &key;
             let tuple = (*country, town.as_deref(), (street.as_str(), *number, *rest));
             assert_eq!(tuples.get(tuple).unwrap(), Some(value));
-            assert_eq!(dynamic.get(tuple).unwrap(), Some(Datum::U64(value)));
+            assert_eq!(dynamic.get(&tuple.into()).unwrap(), Some(Datum::U64(value)));
         }
     }
 }

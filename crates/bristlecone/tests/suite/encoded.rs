@@ -121,17 +121,17 @@ fn dynamic_trees_have_json_as_text_and_verify_it() {
     let pool = scratch.open();
     let json = |text: &str| Datum::Json(text.to_owned().into());
     let dynamic = pool.tree_options("t").create_dynamic(&Kind::U64, &Kind::Json).unwrap();
-    dynamic.insert(1u64, json(r#"{"name": "Pando", "age": null, "parts": ["Leaf"]}"#)).unwrap();
+    dynamic.insert(&1u64.into(), &json(r#"{"name": "Pando", "age": null, "parts": ["Leaf"]}"#)).unwrap();
     let typed = pool.tree::<u64, Json<Tree>>("t").unwrap();
     assert_eq!(
         typed.get(1).unwrap(),
         Some(Tree { name: "Pando".into(), age: None, parts: vec![Part::Leaf] })
     );
     for wrong in ["", "{", "{} {}", "nul"] {
-        let refused = dynamic.insert(2u64, json(wrong)).unwrap_err().to_string();
+        let refused = dynamic.insert(&2u64.into(), &json(wrong)).unwrap_err().to_string();
         assert!(refused.starts_with("it is no JSON: "), "{refused}");
     }
     assert_eq!((dynamic.len().unwrap(), dynamic.check()), (1, vec![]));
-    let refused = dynamic.insert(2u64, "{}").unwrap_err().to_string();
+    let refused = dynamic.insert(&2u64.into(), &"{}".into()).unwrap_err().to_string();
     assert_eq!(refused, r#"the tree "t" has values of type json, not str"#);
 }

@@ -229,7 +229,7 @@ where
     fn compare_entries(&self, pool: &Pool, name: &str) {
         let tree = pool.dynamic_tree(name).unwrap();
         assert_eq!(tree.value_kind().to_string(), format!("Expiring<{}>", <T as Key>::kind()));
-        let entries = tree.range(..).unwrap().map(Result::unwrap);
+        let entries = tree.range(..).map(Result::unwrap);
         let expected = self
             .model
             .iter()

@@ -16,8 +16,8 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
 use bristlecone::lab::{
-    Batch, Codec, Described, ExternalDesign, Form, Index, Inline, Inspect, KeyCodec, Open, PARAMS,
-    Parameters, Read, Scan, Swapped, Write, WriteMode, design_options, of_words,
+    AnyIndex, Batch, Described, ExternalDesign, Form, Inline, Inspect, Open, PARAMS, Parameters, Read, Scan,
+    Swapped, Write, WriteMode, design_options, of_words,
 };
 use bristlecone::{Error, Issue, Medium, Result, TreeStats};
 use bristlecone_pm::sync::wait::lock;
@@ -43,21 +43,17 @@ impl ExternalDesign for Toy {
         0x201
     }
 
-    fn supports<K: KeyCodec, V: Codec>(self) -> Result<()> {
-        if K::INLINE && V::INLINE { Ok(()) } else { Err(Error::invalid("a toy keeps words only")) }
+    fn supports(self, are_words: (bool, bool)) -> Result<()> {
+        if are_words == (true, true) { Ok(()) } else { Err(Error::invalid("a toy keeps words only")) }
     }
 
     fn parse(self, given: &[(String, u64)]) -> Result<[u64; PARAMS]> {
         Ok(Options::parse(given)?.to_words())
     }
 
-    fn open<K: KeyCodec, V: Codec, M: Medium>(
-        self,
-        pool: &Arc<PoolFile<M>>,
-        entry: &TreeEntry,
-    ) -> Result<Arc<dyn Index<K, V>>> {
+    fn open<M: Medium>(self, pool: &Arc<PoolFile<M>>, entry: &TreeEntry) -> Result<AnyIndex> {
         let described = Described { entry, values: Form::Words };
-        of_words(Tree::open(pool, described, Options::from_words(entry.spec.params)?, 1)?)
+        Ok(of_words(Tree::open(pool, described, Options::from_words(entry.spec.params)?, 1)?))
     }
 }
 

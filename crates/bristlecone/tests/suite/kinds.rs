@@ -120,7 +120,7 @@ where
                 let expected = if noise.below(3) == 0 { other } else { held.clone() };
                 let new = Some(value_datum.clone()).filter(|_| noise.below(3) > 0);
                 let due = if expected == held { Ok(()) } else { Err(held.clone()) };
-                let done = self.dynamic.compare_and_swap(&key_datum, expected, new.clone());
+                let done = self.dynamic.compare_and_swap(&key_datum, expected.as_ref(), new.as_ref());
                 assert_eq!(swapped(done), due);
                 if due.is_ok() && new.is_none() {
                     self.model.remove(&key_datum);
@@ -166,15 +166,19 @@ where
             self.typed.iter().map(Result::unwrap).map(|(key, value)| (Self::datum(&key), Self::datum(&value)))
         };
         assert!(typed().eq(pairs()) && typed().rev().eq(pairs().rev()), "{:?}", self.dynamic);
-        let dynamic = || self.dynamic.range(..).unwrap().map(Result::unwrap);
+        let dynamic = || self.dynamic.range(..).map(Result::unwrap);
         assert!(dynamic().eq(pairs()) && dynamic().rev().eq(pairs().rev()), "{:?}", self.dynamic);
-        let checked: Vec<_> = self.dynamic.range(..).unwrap().map(Result::unwrap).collect();
+        let checked: Vec<_> = self.dynamic.range(..).map(Result::unwrap).collect();
         assert!(checked.into_iter().eq(pairs()));
         let from = Owned::<T>::sample(noise);
         let bounds = (Bound::Excluded(Self::datum(&from)), Bound::Unbounded);
         let above = || self.model.range(bounds.clone()).map(|(key, _)| key.clone());
         assert!(
-            self.dynamic.range(bounds.clone()).unwrap().map(Result::unwrap).map(|(key, _)| key).eq(above())
+            self.dynamic
+                .range((bounds.0.as_ref(), bounds.1.as_ref()))
+                .map(Result::unwrap)
+                .map(|(key, _)| key)
+                .eq(above())
         );
         let bounds = (Bound::Excluded(<T as Key>::lend(&from)), Bound::Unbounded);
         assert!(self.typed.range(bounds).map(Result::unwrap).map(|(key, _)| Self::datum(&key)).eq(above()));

@@ -2,12 +2,12 @@
 //! transaction that has read one of the keys detects the change.
 
 use crate::common::{Scratch, defaults};
-use bristlecone::dynamic::{self, Datum, Kind};
 use bristlecone::{Error, Pool, Transaction, Tree};
 
 const KEYS: u64 = 200;
 
 type Words = Tree<u64, u64>;
+type Strings = Tree<&'static str, &'static str>;
 type Way<T> = (&'static str, fn(&Pool, &T));
 
 /// The operations that change the keys 0, 2, 4 … of a tree of words to words, whose values are the
@@ -91,8 +91,8 @@ const OF_WORDS: &[Way<Words>] = &[
     }),
 ];
 
-/// The same for a dynamic tree of strings to strings.
-const OF_STRINGS: &[Way<dynamic::Tree>] = &[
+/// The same for a tree of strings to strings.
+const OF_STRINGS: &[Way<Strings>] = &[
     ("insert", |_, tree| {
         tree.insert("1", "x").unwrap();
     }),
@@ -105,10 +105,10 @@ const OF_STRINGS: &[Way<dynamic::Tree>] = &[
         tree.remove("002").unwrap();
     }),
     ("swap", |_, tree| {
-        tree.compare_and_swap("002", Some(Datum::from("002")), Some(Datum::from("x"))).unwrap();
+        tree.compare_and_swap("002", Some("002"), Some("x")).unwrap();
     }),
     ("fetch_update", |_, tree| {
-        tree.fetch_update("002", |_| Some(Datum::from("x"))).unwrap();
+        tree.fetch_update("002", |_| Some("x".to_owned())).unwrap();
     }),
     ("update_and_fetch", |_, tree| {
         tree.update_and_fetch("002", |_| None).unwrap();
@@ -123,19 +123,19 @@ const OF_STRINGS: &[Way<dynamic::Tree>] = &[
         tree.pop_first_if(|_, _| true).unwrap();
     }),
     ("remove_range", |_, tree| {
-        tree.remove_range(Datum::from("01")..Datum::from("1")).unwrap();
+        tree.remove_range("01".."1").unwrap();
     }),
     ("drain", |_, tree| {
-        tree.drain(Datum::from("01")..).unwrap().for_each(drop);
+        tree.drain("01"..).for_each(drop);
     }),
     ("retain", |_, tree| tree.retain(|_, _| false).unwrap()),
     ("clear", |_, tree| tree.clear().unwrap()),
     ("insert_many", |_, tree| {
-        let items: Vec<_> = ["000", "001", "002"].map(|key| (Datum::from(key), Datum::from("x"))).into();
+        let items: Vec<_> = ["000", "001", "002"].map(|key| (key, "x")).into();
         tree.insert_many(&items, &mut Vec::new()).unwrap();
     }),
-    ("upsert_many", |_, tree| tree.upsert_many(&[(Datum::from("002"), Datum::from("x"))]).unwrap()),
-    ("remove_many", |_, tree| tree.remove_many(&[Datum::from("002")], &mut Vec::new()).unwrap()),
+    ("upsert_many", |_, tree| tree.upsert_many(&[("002", "x")]).unwrap()),
+    ("remove_many", |_, tree| tree.remove_many(&["002"], &mut Vec::new()).unwrap()),
 ];
 
 /// Returns the first, the middle and the last key whose items differ.
@@ -212,15 +212,14 @@ fn strings_are_shown_as_they_were_whatever_changes_them() {
         for (number, (way, change)) in OF_STRINGS.iter().enumerate() {
             let create = |copy: usize| {
                 let options = pool.tree_options(&format!("tree {number} {copy}")).design(shape.design);
-                let tree = options.create_dynamic(&Kind::Str, &Kind::Str).unwrap();
+                let tree = options.create::<&str, &str>().unwrap();
                 for key in (0..KEYS).step_by(2).map(|key| format!("{key:03}")) {
                     tree.insert(key.as_str(), key.as_str()).unwrap();
                 }
                 tree
             };
             let tree = create(0);
-            let items =
-                |tree: &dynamic::Tree| tree.range(..).unwrap().map(Result::unwrap).collect::<Vec<_>>();
+            let items = |tree: &Strings| tree.iter().map(Result::unwrap).collect::<Vec<_>>();
             let before = items(&tree);
             let snapshot = pool.snapshot().unwrap();
             change(&pool, &tree);
@@ -230,7 +229,7 @@ fn strings_are_shown_as_they_were_whatever_changes_them() {
             assert_eq!(shown, before, "{}: {way}", shape.name);
             for (copy, key) in changed(&before, &after).into_iter().enumerate() {
                 let tree = create(1 + copy);
-                let read = |tx: &Transaction| tx.get(&tree, key.clone()).map(drop);
+                let read = |tx: &Transaction| tx.get(&tree, &key).map(drop);
                 let change = || change(&pool, &tree);
                 assert!(is_noticed(&pool, read, change), "{}: {way}: key {key:?}", shape.name);
                 drop(tree);

@@ -116,21 +116,22 @@ pub fn dynamic_trees_are_trees_in_a_batch() {
     let dynamic = pool.dynamic_tree("accounts").unwrap();
     typed.insert("alice", 100).unwrap();
     let mut batch = pool.batch();
-    batch.expect(&dynamic, "alice".into(), Some(100_u64.into()));
-    batch.insert(&dynamic, "alice".into(), 90_u64.into()).insert(&typed, "bob", 10);
+    let alice = Datum::from("alice");
+    batch.expect(&dynamic, &alice, Some(&100_u64.into()));
+    batch.insert(&dynamic, &alice, &90_u64.into()).insert(&typed, "bob", 10);
     batch.commit().unwrap();
     assert_eq!((typed.get("alice").unwrap(), typed.get("bob").unwrap()), (Some(90), Some(10)));
     let view = pool.snapshot().unwrap();
-    dynamic.insert("alice", 1_u64).unwrap();
+    dynamic.insert(&alice, &1_u64.into()).unwrap();
     let then = view.tree(&dynamic);
-    assert_eq!(then.get("alice".into()).unwrap(), Some(Datum::U64(90)));
+    assert_eq!(then.get(&alice).unwrap(), Some(Datum::U64(90)));
     assert_eq!(
         then.iter().map(Result::unwrap).map(|(key, _)| key).collect::<Vec<_>>(),
         [Datum::from("alice"), "bob".into()]
     );
-    assert!(matches!(then.get(7_u64.into()), Err(Error::Mismatch { .. })));
+    assert!(matches!(then.get(&7_u64.into()), Err(Error::Mismatch { .. })));
     let mut batch = pool.batch();
-    batch.insert(&dynamic, "carol".into(), "text".into()).insert(&typed, "dave", 1);
+    batch.insert(&dynamic, &"carol".into(), &"text".into()).insert(&typed, "dave", 1);
     assert!(matches!(batch.commit(), Err(Error::Mismatch { .. })));
     assert_eq!(typed.get("dave").unwrap(), None);
 }

@@ -303,9 +303,9 @@ pub fn keys_that_are_too_long_are_absent() {
         (1, 0)
     );
     let dynamic = pool.dynamic_tree("t").unwrap();
-    assert!(view.tree(&dynamic).get(long.as_str().into()).unwrap().is_none());
+    assert!(view.tree(&dynamic).get(&long.as_str().into()).unwrap().is_none());
     pool.transaction(|tx| {
-        assert!(tx.get(&tree, &long)?.is_none() && !tx.contains_key(&dynamic, long.as_str().into())?);
+        assert!(tx.get(&tree, &long)?.is_none() && !tx.contains_key(&dynamic, &long.as_str().into())?);
         assert_eq!(tx.range(&tree, ..long.as_str()).map(Result::unwrap).count(), 1);
         assert!(matches!(tx.insert(&tree, &long, 1), Err(Error::TooLong { .. })));
         Ok(())

@@ -6,9 +6,9 @@ use bristlecone::{Key, Value};
 /// Conversion of numbers to keys and values, and back. Keys order like their numbers.
 pub trait Items: Copy + Sync + Send + 'static {
     /// The type of keys.
-    type K: Key;
+    type K: Key<Schema = ()>;
     /// The type of values.
-    type V: Value;
+    type V: Value<Schema = ()>;
 
     /// Passes the key of a number to `show`.
     fn with_key<R>(number: u64, show: impl FnOnce(<Self::K as Key>::Ref<'_>) -> R) -> R;
@@ -26,8 +26,10 @@ pub trait Items: Copy + Sync + Send + 'static {
     ///
     /// Never: a key that can be shown is valid.
     fn key(number: u64) -> <Self::K as Key>::Owned {
-        let code = Self::with_key(number, |key| Self::K::with(key, <Self::K as Key>::Codec::owned));
-        Self::K::decode(code).expect("the code of a key")
+        let code = Self::with_key(number, |key| {
+            Self::K::with(&(), key, |key| Ok(<Self::K as Key>::Codec::owned(key)))
+        });
+        Self::K::decode(&(), code.expect("an encoding")).expect("the code of a key")
     }
     /// Returns the value of a number.
     ///
@@ -35,7 +37,9 @@ pub trait Items: Copy + Sync + Send + 'static {
     ///
     /// Never: a value that can be shown is valid.
     fn value(number: u64) -> <Self::V as Value>::Owned {
-        let decoded = Self::with_value(number, |value| Self::V::with(value, |code| Self::V::decode(code)));
+        let decoded = Self::with_value(number, |value| {
+            Self::V::with(&(), value, |code| Ok(Self::V::decode(&(), code)))
+        });
         decoded.ok().flatten().expect("the code of a value")
     }
     /// Returns the number of a key.

@@ -143,8 +143,9 @@ pub(super) fn all<I: Items>(tree: &Tree<I::K, I::V>, way: Way) -> Result<BTreeMa
         Way::Visit => {
             let mut found = Vec::new();
             tree.for_each_in(.., |key, value| {
-                let key = I::K::decode(I::K::with(key, <I::K as Key>::Codec::owned));
-                let value = I::V::with(value, |code| I::V::decode(code)).ok().flatten();
+                let key = I::K::with(&(), key, |key| Ok(<I::K as Key>::Codec::owned(key))).ok();
+                let key = key.and_then(|key| I::K::decode(&(), key));
+                let value = I::V::with(&(), value, |code| Ok(I::V::decode(&(), code))).ok().flatten();
                 let item = key.zip(value).ok_or_else(|| "an item that is none".to_owned());
                 found.push(item.and_then(number));
                 ControlFlow::Continue(())

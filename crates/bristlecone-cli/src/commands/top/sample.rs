@@ -105,7 +105,7 @@ impl Sampler {
 
 /// Times lookups of keys found by a short scan.
 fn latency(tree: &Tree) -> Result<Option<Latency>> {
-    let keys = tree.range(..)?.take(KEYS).map(|item| item.map(|(key, _)| key));
+    let keys = tree.range(..).take(KEYS).map(|item| item.map(|(key, _)| key));
     let keys = keys.collect::<Result<Vec<Datum>>>()?;
     let mut times = Vec::with_capacity(LOOKUPS);
     for key in keys.iter().cycle().take(LOOKUPS) {

@@ -11,6 +11,11 @@ use crate::api::iter::Range;
 use crate::api::kinds::expiring::{Expiring, millis};
 use crate::{Key, Value};
 impl<K: Key, V: Value> ExpiringTree<K, V> {
+    /// Returns the items of a range that have not expired.
+    pub(crate) fn of<'t>(&self, entries: Range<'t, K, Expiring<V>>) -> ExpiringRange<'t, K, V> {
+        ExpiringRange { entries, now: millis(self.now()) }
+    }
+
     /// Iterates over the items within bounds, in order, from both ends: see [`Tree::range`](crate::Tree::range). An item that expires after
     /// this call is still returned.
     ///
@@ -18,12 +23,12 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
     ///
     /// The iterator yields the errors of [`Tree::get`](crate::Tree::get). After an error it is finished.
     pub fn range<'a>(&self, bounds: impl RangeBounds<K::Ref<'a>>) -> ExpiringRange<'_, K, V> {
-        ExpiringRange { entries: self.tree.range(bounds), now: millis(self.now()) }
+        self.of(self.tree.range(bounds))
     }
 
     /// Iterates over all items in order, from both ends: see [`range`](Self::range).
     pub fn iter(&self) -> ExpiringRange<'_, K, V> {
-        ExpiringRange { entries: self.tree.iter(), now: millis(self.now()) }
+        self.of(self.tree.iter())
     }
 
     /// Returns the number of items whose keys lie within bounds. It reads each entry: see [`Tree::count`](crate::Tree::count).

@@ -7,7 +7,7 @@ use bristlecone_pm::Result;
 
 use super::ExpiringTree;
 use crate::api::iter::Limit;
-use crate::api::kinds::expiring::{millis, split};
+use crate::api::kinds::expiring::{Expiring, bytes_of, millis, split};
 use crate::index::parts::codec::Codec;
 use crate::{Key, Value};
 /// What a pass of [`ExpiringTree::remove_expired`] did.
@@ -69,8 +69,10 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
                 return entries.finish().map(|()| pass);
             };
             pass.examined += 1;
-            if split(&entry).is_some_and(|(expiry, _)| expiry.is_over_at(now)) {
-                let removed = self.tree.exchange(K::Codec::borrow(&key), Some(&entry), None)?;
+            let entry = <Expiring<V> as Value>::Codec::borrow(&entry);
+            let time = bytes_of::<<Expiring<V> as Value>::Codec>(entry).and_then(split);
+            if time.is_some_and(|(expiry, _)| expiry.is_over_at(now)) {
+                let removed = self.tree.exchange(K::Codec::borrow(&key), Some(entry), None)?;
                 pass.removed += u64::from(removed.is_ok());
             }
             *position = Bound::Excluded(key);

@@ -7,9 +7,9 @@ use super::range::ExpiringRange;
 use crate::api::ends::ItemOf;
 use crate::api::key;
 use crate::api::kinds::Buffer;
-use crate::api::kinds::expiring::{EXPIRY_BYTES, Expiring, Expiry, item, join, millis, split};
-use crate::api::value::{self, undecodable};
-use crate::index::parts::codec::{Codec, Record};
+use crate::api::kinds::expiring::{EXPIRY_BYTES, Expiring, Expiry, bytes_of, entry_of, join, millis, split};
+use crate::api::value;
+use crate::index::parts::codec::Codec;
 use crate::index::parts::encoded::Item;
 use crate::{CasError, Key, TryInsertError, Value};
 /// What to do with a key.
@@ -26,6 +26,9 @@ struct Live<'a, T> {
     expiry: Expiry,
     stored: &'a [u8],
 }
+
+/// The codec of entries.
+type Entry<V> = <Expiring<V> as Value>::Codec;
 
 impl<K: Key, V: Value> ExpiringTree<K, V> {
     /// Inserts or overwrites the value of a key and its expiry; returns the previous value.
@@ -69,7 +72,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
         value: V::Ref<'_>,
         expiry: impl Into<Option<Expiry>>,
     ) -> std::result::Result<(), TryInsertError<V::Owned>> {
-        let new = checked::<V>(value, self.named(expiry))?;
+        let new = self.checked(value, self.named(expiry))?;
         let held = self.decide(key, |live| match live {
             Some(live) => (Decision::Keep, Some(live.value)),
             None => (Decision::Put(new.clone()), None),
@@ -89,7 +92,7 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
         value: V::Ref<'_>,
         expiry: impl Into<Option<Expiry>>,
     ) -> Result<Option<V::Owned>> {
-        let new = checked::<V>(value, self.named(expiry))?;
+        let new = self.checked(value, self.named(expiry))?;
         self.decide(key, |live| match live {
             Some(live) => (Decision::Put(new.clone()), Some(live.value)),
             None => (Decision::Keep, None),
@@ -117,9 +120,9 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
         expected: Option<V::Ref<'_>>,
         new: Option<(V::Ref<'_>, Expiry)>,
     ) -> std::result::Result<(), CasError<V::Owned>> {
-        let expected = expected.map(|value| stored::<V>(value, Expiry::NEVER)).transpose()?;
+        let expected = expected.map(|value| self.stored(value, Expiry::NEVER)).transpose()?;
         let expected = expected.as_ref().map(|entry| &entry[EXPIRY_BYTES..]);
-        let new = new.map(|(value, expiry)| checked::<V>(value, expiry)).transpose()?;
+        let new = new.map(|(value, expiry)| self.checked(value, expiry)).transpose()?;
         let outcome = self.decide(key, |live| {
             if live.as_ref().map(|live| live.stored) != expected {
                 return (Decision::Keep, Err(live.map(|live| live.value)));
@@ -226,52 +229,47 @@ impl<K: Key, V: Value> ExpiringTree<K, V> {
         mut decide: impl FnMut(Option<Live<'_, V::Owned>>) -> (Decision, R),
     ) -> Result<R> {
         self.tree.writable()?;
-        K::with(key, |key| {
+        K::with(&self.tree.keys, key, |key| {
             key::check_len(K::Codec::bytes(key))?;
             let mut held = self.tree.stored(key)?;
             loop {
                 let now = millis(self.now());
-                let live = held.as_deref().map(|entry| live::<V>(entry, now)).transpose()?.flatten();
+                let lent = held.as_ref().map(Entry::<V>::borrow);
+                let live = lent.map(|entry| self.read(entry, now)).transpose()?.flatten();
                 let has_expired = held.is_some() && live.is_none();
                 let (decision, result) = decide(live);
                 let new = match &decision {
                     Decision::Keep if !has_expired => return Ok(result),
                     Decision::Keep | Decision::Remove => None,
-                    Decision::Put(entry) => Some(&entry[..]),
+                    Decision::Put(entry) => Some(entry_of::<Entry<V>>(entry)),
                 };
-                match self.tree.exchange(key, held.as_deref(), new)? {
+                match self.tree.exchange(key, lent, new)? {
                     Ok(()) => return Ok(result),
                     Err(found) => held = found,
                 }
             }
         })
     }
-}
 
-/// Returns the stored form of an entry.
-fn stored<V: Value>(value: V::Ref<'_>, expiry: Expiry) -> Result<Buffer> {
-    V::with(value, |value| join(expiry, V::Codec::item(value)))
-}
-
-/// Returns the stored form of an entry that can be written.
-fn checked<V: Value>(value: V::Ref<'_>, expiry: Expiry) -> Result<Buffer> {
-    let entry = stored::<V>(value, expiry)?;
-    value::check_len(entry.len()).map(|()| entry)
-}
-
-/// Returns a stored entry, unless it has expired.
-fn live<V: Value>(entry: &[u8], now: u64) -> Result<Option<Live<'_, V::Owned>>> {
-    let damaged = || undecodable("value", Expiring::<V>::kind());
-    let (expiry, stored) = split(entry).ok_or_else(damaged)?;
-    if expiry.is_over_at(now) {
-        return Ok(None);
+    fn stored(&self, value: V::Ref<'_>, expiry: Expiry) -> Result<Buffer> {
+        V::with(&self.tree.values, value, |value| Ok(join(expiry, V::Codec::item(value))))
     }
-    let value = item::<V::Codec>(stored).and_then(V::decode).ok_or_else(damaged)?;
-    Ok(Some(Live { value, expiry, stored }))
-}
 
-/// The codec of entries, on whose bytes the functions of this module work.
-const _: fn() = || {
-    fn is_record<V: Value<Codec = Record>>() {}
-    is_record::<Expiring<u64>>();
-};
+    /// Encodes an entry that is to be written.
+    fn checked(&self, value: V::Ref<'_>, expiry: Expiry) -> Result<Buffer> {
+        let entry = self.stored(value, expiry)?;
+        value::check_len(entry.len()).map(|()| entry)
+    }
+
+    /// Decodes an entry, unless it has expired.
+    fn read<'a>(&self, entry: <Entry<V> as Codec>::Ref<'a>, now: u64) -> Result<Option<Live<'a, V::Owned>>> {
+        let damaged = || self.tree.undecodable_value();
+        let (expiry, stored) = bytes_of::<Entry<V>>(entry).and_then(split).ok_or_else(damaged)?;
+        if expiry.is_over_at(now) {
+            return Ok(None);
+        }
+        let schema = &self.tree.values;
+        let value = V::in_entry(schema, stored).and_then(|value| V::decode(schema, value));
+        Ok(Some(Live { value: value.ok_or_else(damaged)?, expiry, stored }))
+    }
+}

@@ -11,18 +11,22 @@ macro_rules! composed {
             type Ref<'a> = $ref;
             type Owned = $owned;
             type Codec = Record;
+            type Schema = ();
 
             fn kind() -> String {
                 $kind
+            }
+            fn fixed() -> Result<()> {
+                Ok(())
             }
             fn lend(key: &Self::Owned) -> Self::Ref<'_> {
                 let $kept = key;
                 $lent
             }
-            fn with<R>(key: Self::Ref<'_>, use_it: impl FnOnce(&[u8]) -> R) -> R {
-                encode::<Self, R>(key, use_it)
+            fn with<R>((): &(), key: Self::Ref<'_>, use_it: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+                encode::<Self, _>(key, use_it)
             }
-            fn decode(key: Box<[u8]>) -> Option<Self::Owned> {
+            fn decode((): &(), key: Box<[u8]>) -> Option<Self::Owned> {
                 decode::<Self>(&key)
             }
         }
@@ -31,22 +35,29 @@ macro_rules! composed {
             type Ref<'a> = $ref;
             type Owned = $owned;
             type Codec = Record;
+            type Schema = ();
 
             fn kind() -> String {
                 $kind
+            }
+            fn fixed() -> Result<()> {
+                Ok(())
             }
             fn lend(value: &Self::Owned) -> Self::Ref<'_> {
                 let $kept = value;
                 $lent
             }
-            fn with<R>(value: Self::Ref<'_>, use_it: impl FnOnce(&[u8]) -> R) -> Result<R> {
-                Ok(encode::<Self, R>(value, use_it))
+            fn with<R>((): &(), value: Self::Ref<'_>, use_it: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+                encode::<Self, _>(value, use_it)
             }
-            fn view<R>(value: &[u8], show: impl FnOnce(Self::Ref<'_>) -> R) -> Option<R> {
+            fn view<R>((): &(), value: &[u8], show: impl FnOnce(Self::Ref<'_>) -> R) -> Option<R> {
                 decode::<Self>(value).map(|value| show(<Self as Value>::lend(&value)))
             }
-            fn decode(value: &[u8]) -> Option<Self::Owned> {
+            fn decode((): &(), value: &[u8]) -> Option<Self::Owned> {
                 decode::<Self>(value)
+            }
+            fn in_entry<'a>((): &(), stored: &'a [u8]) -> Option<&'a [u8]> {
+                Some(stored)
             }
         }
     };

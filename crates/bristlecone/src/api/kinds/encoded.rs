@@ -83,28 +83,35 @@ macro_rules! encoded {
             type Ref<'a> = &'a T;
             type Owned = T;
             type Codec = Record;
+            type Schema = ();
 
             fn kind() -> String {
                 $kind.to_owned()
             }
+            fn fixed() -> Result<()> {
+                Ok(())
+            }
             fn lend(value: &T) -> &T {
                 value
             }
-            fn with<R>(value: &T, use_it: impl FnOnce(&[u8]) -> R) -> Result<R> {
+            fn with<R>((): &(), value: &T, use_it: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
                 let mut buffer = Buffer::new();
                 match $encode(value, &mut buffer) {
-                    Ok(()) => Ok(use_it(&buffer)),
+                    Ok(()) => use_it(&buffer),
                     Err(error) => Err(Error::invalid(format!(
                         concat!("the value cannot be written as ", $kind, ": {}"),
                         error
                     ))),
                 }
             }
-            fn view<R>(value: &[u8], show: impl FnOnce(&T) -> R) -> Option<R> {
-                Self::decode(value).map(|value| show(&value))
+            fn view<R>((): &(), value: &[u8], show: impl FnOnce(&T) -> R) -> Option<R> {
+                Self::decode(&(), value).map(|value| show(&value))
             }
-            fn decode(value: &[u8]) -> Option<T> {
+            fn decode((): &(), value: &[u8]) -> Option<T> {
                 $decode(value)
+            }
+            fn in_entry<'a>((): &(), stored: &'a [u8]) -> Option<&'a [u8]> {
+                Some(stored)
             }
         }
     };

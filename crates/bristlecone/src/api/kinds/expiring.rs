@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Buffer;
-use crate::index::parts::codec::{Codec, Record};
+use crate::index::parts::codec::Codec;
 use crate::index::parts::encoded::Item;
 use crate::{Result, Value};
 
@@ -117,36 +117,63 @@ pub(crate) fn join(expiry: Expiry, value: Item<'_>) -> Buffer {
     bytes
 }
 
-/// Returns the stored value in these bytes; `None` if they cannot be one.
-pub(crate) fn item<C: Codec>(bytes: &[u8]) -> Option<C::Ref<'_>> {
-    if !C::INLINE {
-        return Some(C::of_bytes(bytes));
-    }
-    bytes.try_into().ok().map(|word| C::of_word(u64::from_le_bytes(word)))
+/// Returns the word behind the time of an entry.
+pub(crate) fn word_of(stored: &[u8]) -> Option<u64> {
+    stored.try_into().ok().map(u64::from_le_bytes)
+}
+
+/// Returns the bytes of an entry.
+pub(crate) fn bytes_of<C: Codec>(entry: C::Ref<'_>) -> Option<&[u8]> {
+    if let Item::Bytes(bytes) = C::item(entry) { Some(bytes) } else { None }
+}
+
+/// Returns an entry in the form of its codec.
+pub(crate) fn entry_of<C: Codec>(bytes: &[u8]) -> C::Ref<'_> {
+    C::of_item(Item::Bytes(bytes)).expect("entries are records")
 }
 
 /// The time, followed by the stored form of the value.
 impl<V: Value> Value for Expiring<V> {
     type Ref<'a> = Expiring<V::Ref<'a>>;
     type Owned = Expiring<V::Owned>;
-    type Codec = Record;
+    type Codec = <V::Codec as Codec>::Entry;
+    type Schema = V::Schema;
 
     fn kind() -> String {
         format!("Expiring<{}>", V::kind())
     }
+    fn fixed() -> Result<V::Schema> {
+        V::fixed()
+    }
+    fn name(schema: &V::Schema) -> String {
+        format!("Expiring<{}>", V::name(schema))
+    }
     fn lend(entry: &Self::Owned) -> Self::Ref<'_> {
         Expiring { value: V::lend(&entry.value), expiry: entry.expiry }
     }
-    fn with<R>(entry: Self::Ref<'_>, use_it: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        V::with(entry.value, |stored| use_it(&join(entry.expiry, V::Codec::item(stored))))
+    fn with<R>(
+        schema: &V::Schema,
+        entry: Self::Ref<'_>,
+        use_it: impl FnOnce(<Self::Codec as Codec>::Ref<'_>) -> Result<R>,
+    ) -> Result<R> {
+        V::with(schema, entry.value, |stored| {
+            use_it(entry_of::<Self::Codec>(&join(entry.expiry, V::Codec::item(stored))))
+        })
     }
-    fn view<R>(bytes: &[u8], show: impl FnOnce(Self::Ref<'_>) -> R) -> Option<R> {
-        let (expiry, value) = split(bytes)?;
-        V::view(item::<V::Codec>(value)?, |value| show(Expiring { value, expiry }))
+    fn view<R>(
+        schema: &V::Schema,
+        entry: <Self::Codec as Codec>::Ref<'_>,
+        show: impl FnOnce(Self::Ref<'_>) -> R,
+    ) -> Option<R> {
+        let (expiry, stored) = split(bytes_of::<Self::Codec>(entry)?)?;
+        V::view(schema, V::in_entry(schema, stored)?, |value| show(Expiring { value, expiry }))
     }
-    fn decode(bytes: &[u8]) -> Option<Self::Owned> {
-        let (expiry, value) = split(bytes)?;
-        V::decode(item::<V::Codec>(value)?).map(|value| Expiring { value, expiry })
+    fn decode(schema: &V::Schema, entry: <Self::Codec as Codec>::Ref<'_>) -> Option<Self::Owned> {
+        let (expiry, stored) = split(bytes_of::<Self::Codec>(entry)?)?;
+        V::decode(schema, V::in_entry(schema, stored)?).map(|value| Expiring { value, expiry })
+    }
+    fn in_entry<'a>(_: &V::Schema, stored: &'a [u8]) -> Option<<Self::Codec as Codec>::Ref<'a>> {
+        Some(entry_of::<Self::Codec>(stored))
     }
 }
 
@@ -184,17 +211,20 @@ mod tests {
     #[test]
     fn entries_have_one_stored_form() {
         type Word = Expiring<u64>;
-        let stored = Word::with(Expiring::new(0x0102, Expiry::from_millis(3)), <[u8]>::to_vec).unwrap();
+        let stored =
+            Word::with(&(), Expiring::new(0x0102, Expiry::from_millis(3)), |stored| Ok(stored.to_vec()))
+                .unwrap();
         assert_eq!(stored, [3, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(Word::decode(&stored), Some(Expiring::new(0x0102, Expiry::from_millis(3))));
+        assert_eq!(Word::decode(&(), &stored), Some(Expiring::new(0x0102, Expiry::from_millis(3))));
         for damaged in [&stored[..15], &stored[..7], &[stored.clone(), vec![0]].concat(), &[]] {
-            assert_eq!(Word::decode(damaged), None, "{damaged:?}");
+            assert_eq!(Word::decode(&(), damaged), None, "{damaged:?}");
         }
         type Text = Expiring<&'static str>;
-        let stored = Text::with(Expiring::new("ab", Expiry::NEVER), <[u8]>::to_vec).unwrap();
+        let stored =
+            Text::with(&(), Expiring::new("ab", Expiry::NEVER), |stored| Ok(stored.to_vec())).unwrap();
         assert_eq!(stored, [0, 0, 0, 0, 0, 0, 0, 0, b'a', b'b']);
-        assert_eq!(Text::decode(&[0; 8]), Some(Expiring::new(String::new(), Expiry::NEVER)));
-        assert_eq!(Text::decode(b"00000000\xff"), None);
+        assert_eq!(Text::decode(&(), &[0; 8]), Some(Expiring::new(String::new(), Expiry::NEVER)));
+        assert_eq!(Text::decode(&(), b"00000000\xff"), None);
         assert_eq!((Word::kind(), Text::kind()), ("Expiring<u64>".to_owned(), "Expiring<str>".to_owned()));
     }
 }

@@ -11,23 +11,27 @@ macro_rules! bytes {
             type Ref<'a> = &'a $ref;
             type Owned = $owned;
             type Codec = Record;
+            type Schema = ();
 
             fn kind() -> String {
                 $kind.to_owned()
+            }
+            fn fixed() -> Result<()> {
+                Ok(())
             }
             fn lend(key: &$owned) -> &$ref {
                 key
             }
             #[inline(always)]
-            fn with<R>(key: &$ref, use_it: impl FnOnce(&[u8]) -> R) -> R {
+            fn with<R>((): &(), key: &$ref, use_it: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
                 use_it($bytes(key))
             }
             #[inline(always)]
-            fn show<R>(key: &[u8], show: impl FnOnce(&$ref) -> R) -> Option<R> {
+            fn show<R>((): &(), key: &[u8], show: impl FnOnce(&$ref) -> R) -> Option<R> {
                 $view(key).map(show)
             }
             #[inline(always)]
-            fn decode(key: Box<[u8]>) -> Option<$owned> {
+            fn decode((): &(), key: Box<[u8]>) -> Option<$owned> {
                 $take(key.into_vec())
             }
         }
@@ -36,28 +40,35 @@ macro_rules! bytes {
             type Ref<'a> = &'a $ref;
             type Owned = $owned;
             type Codec = Record;
+            type Schema = ();
 
             fn kind() -> String {
                 $kind.to_owned()
+            }
+            fn fixed() -> Result<()> {
+                Ok(())
             }
             fn lend(value: &$owned) -> &$ref {
                 value
             }
             #[inline(always)]
-            fn with<R>(value: &$ref, use_it: impl FnOnce(&[u8]) -> R) -> Result<R> {
-                Ok(use_it($bytes(value)))
+            fn with<R>((): &(), value: &$ref, use_it: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+                use_it($bytes(value))
             }
             #[inline(always)]
-            fn view<R>(value: &[u8], show: impl FnOnce(&$ref) -> R) -> Option<R> {
+            fn view<R>((): &(), value: &[u8], show: impl FnOnce(&$ref) -> R) -> Option<R> {
                 $view(value).map(show)
             }
             #[inline(always)]
-            fn decode(value: &[u8]) -> Option<$owned> {
+            fn decode((): &(), value: &[u8]) -> Option<$owned> {
                 $view(value).map(<$ref>::to_owned)
             }
             #[inline(always)]
-            fn take(value: Box<[u8]>) -> Option<$owned> {
+            fn take((): &(), value: Box<[u8]>) -> Option<$owned> {
                 $take(value.into_vec())
+            }
+            fn in_entry<'a>((): &(), stored: &'a [u8]) -> Option<&'a [u8]> {
+                Some(stored)
             }
         }
 
@@ -96,19 +107,23 @@ macro_rules! fixed {
             type Ref<'a> = $type;
             type Owned = $type;
             type Codec = Record;
+            type Schema = ();
 
             fn kind() -> String {
                 $kind
+            }
+            fn fixed() -> Result<()> {
+                Ok(())
             }
             fn lend(key: &$type) -> $type {
                 *key
             }
             #[inline(always)]
-            fn with<R>(key: $type, use_it: impl FnOnce(&[u8]) -> R) -> R {
+            fn with<R>((): &(), key: $type, use_it: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
                 use_it(&$to(key))
             }
-            fn decode(key: Box<[u8]>) -> Option<$type> {
-                <Self as Value>::decode(&key)
+            fn decode((): &(), key: Box<[u8]>) -> Option<$type> {
+                <Self as Value>::decode(&(), &key)
             }
         }
 
@@ -116,23 +131,30 @@ macro_rules! fixed {
             type Ref<'a> = $type;
             type Owned = $type;
             type Codec = Record;
+            type Schema = ();
 
             fn kind() -> String {
                 $kind
+            }
+            fn fixed() -> Result<()> {
+                Ok(())
             }
             fn lend(value: &$type) -> $type {
                 *value
             }
             #[inline(always)]
-            fn with<R>(value: $type, use_it: impl FnOnce(&[u8]) -> R) -> Result<R> {
-                Ok(use_it(&$to(value)))
+            fn with<R>((): &(), value: $type, use_it: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+                use_it(&$to(value))
             }
-            fn view<R>(value: &[u8], show: impl FnOnce($type) -> R) -> Option<R> {
-                <Self as Value>::decode(value).map(show)
+            fn view<R>((): &(), value: &[u8], show: impl FnOnce($type) -> R) -> Option<R> {
+                <Self as Value>::decode(&(), value).map(show)
             }
             #[inline(always)]
-            fn decode(value: &[u8]) -> Option<$type> {
+            fn decode((): &(), value: &[u8]) -> Option<$type> {
                 value.try_into().ok().map($from)
+            }
+            fn in_entry<'a>((): &(), stored: &'a [u8]) -> Option<&'a [u8]> {
+                Some(stored)
             }
         }
 

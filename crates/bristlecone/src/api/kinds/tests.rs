@@ -1,6 +1,6 @@
 use super::*;
 use crate::Value;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{Codec, KeyCodec, Record};
 
 /// The stored form of a key or value: its word, or the bytes of its record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +24,7 @@ impl Both for crate::index::parts::codec::Inline {
     }
 }
 
-impl Both for crate::index::parts::codec::Record {
+impl Both for Record {
     fn encoded(item: &[u8]) -> Encoded {
         Encoded::Bytes(item.to_vec())
     }
@@ -35,11 +35,15 @@ impl Both for crate::index::parts::codec::Record {
 }
 
 fn key<K: Key<Codec: Both>>(key: &K::Owned) -> Encoded {
-    K::with(K::lend(key), <K::Codec as Both>::encoded)
+    K::with(&K::fixed().unwrap(), K::lend(key), |key| Ok(<K::Codec as Both>::encoded(key))).unwrap()
 }
 
 fn value<V: Value<Codec: Both>>(value: &V::Owned) -> Encoded {
-    V::with(V::lend(value), <V::Codec as Both>::encoded).unwrap()
+    value_of::<V>(V::lend(value))
+}
+
+fn value_of<V: Value<Codec: Both>>(value: V::Ref<'_>) -> Encoded {
+    V::with(&V::fixed().unwrap(), value, |value| Ok(<V::Codec as Both>::encoded(value))).unwrap()
 }
 
 fn element<E: Element>(element: &E::Owned) -> Vec<u8> {
@@ -184,15 +188,17 @@ where
     for (at, a) in edges.iter().enumerate() {
         let (key_of_a, element_of_a, value_of_a) = (key::<T>(a), element::<T>(a), value::<T>(a));
         let same = |b: Option<<T as Key>::Owned>| b.is_some_and(|b| b.order(a).is_eq());
-        assert!(same(<T as Key>::decode(<T as Key>::Codec::of(&key_of_a))), "{name}: key {a:?}");
+        assert!(
+            same(<T as Key>::decode(&<T as Key>::fixed().unwrap(), <T as Key>::Codec::of(&key_of_a))),
+            "{name}: key {a:?}"
+        );
         let owned = <T as Value>::Codec::of(&value_of_a);
         let borrowed = <<T as Value>::Codec as Codec>::borrow(&owned);
-        assert!(same(<T as Value>::decode(borrowed)), "{name}: value {a:?}");
-        let viewed = <T as Value>::view(borrowed, |viewed| {
-            <T as Value>::with(viewed, <<T as Value>::Codec as Both>::encoded).unwrap()
-        });
+        assert!(same(<T as Value>::decode(&<T as Value>::fixed().unwrap(), borrowed)), "{name}: value {a:?}");
+        let viewed =
+            <T as Value>::view(&<T as Value>::fixed().unwrap(), borrowed, |viewed| value_of::<T>(viewed));
         assert_eq!(viewed, Some(value_of_a), "{name}: {a:?}");
-        assert!(same(<T as Value>::take(owned)), "{name}: value {a:?}");
+        assert!(same(<T as Value>::take(&<T as Value>::fixed().unwrap(), owned)), "{name}: value {a:?}");
         assert!(same(decode::<T>(&element_of_a)), "{name}: element {a:?}");
         for cut in 0..element_of_a.len() {
             assert!(decode::<T>(&element_of_a[..cut]).is_none(), "{name}: {a:?} cut to {cut} bytes");
@@ -290,14 +296,18 @@ fn kinds_of_damaged_bytes_refuse_or_decode() {
                 for other in others {
                     let owned = <T as Key>::Codec::of(&other);
                     // A decoded value must encode to the same bytes.
-                    if let Some(decoded) = <T as Key>::decode(owned.clone()) {
+                    if let Some(decoded) = <T as Key>::decode(&<T as Key>::fixed().unwrap(), owned.clone()) {
                         assert_eq!(key::<T>(&decoded), other, "{}", <T as Key>::kind());
                     }
                     let borrowed = <<T as Key>::Codec as Codec>::borrow(&owned);
-                    let viewed = <T as Value>::view(borrowed, |viewed| {
-                        <T as Value>::with(viewed, <<T as Value>::Codec as Both>::encoded).unwrap()
+                    let viewed = <T as Value>::view(&<T as Value>::fixed().unwrap(), borrowed, |viewed| {
+                        value_of::<T>(viewed)
                     });
-                    assert_eq!(viewed, <T as Value>::decode(borrowed).map(|decoded| value::<T>(&decoded)));
+                    assert_eq!(
+                        viewed,
+                        <T as Value>::decode(&<T as Value>::fixed().unwrap(), borrowed)
+                            .map(|decoded| value::<T>(&decoded))
+                    );
                     assert!(viewed.is_none_or(|viewed| viewed == other));
                 }
             }
@@ -309,11 +319,11 @@ fn kinds_of_damaged_bytes_refuse_or_decode() {
         };
     }
     every_kind!(visit);
-    assert_eq!(<bool as Value>::decode(2), None);
-    assert_eq!(<char as Key>::decode(0xd800), None);
-    assert_eq!(<u32 as Value>::decode(1 << 32), None);
-    assert_eq!(<String as Value>::decode(b"\xff"), None);
-    assert_eq!(<[u8; 3] as Value>::decode(b"ab"), None);
+    assert_eq!(<bool as Value>::decode(&(), 2), None);
+    assert_eq!(<char as Key>::decode(&(), 0xd800), None);
+    assert_eq!(<u32 as Value>::decode(&(), 1 << 32), None);
+    assert_eq!(<String as Value>::decode(&(), b"\xff"), None);
+    assert_eq!(<[u8; 3] as Value>::decode(&(), b"ab"), None);
 }
 
 /// Must match the table in `docs/format.md`.
@@ -345,8 +355,16 @@ fn kinds_are_encoded_as_ever() {
         T: Element<Codec = crate::index::parts::codec::Record>
             + for<'a> Value<Ref<'a> = <T as Key>::Ref<'a>, Codec = crate::index::parts::codec::Record>,
     {
-        <T as Key>::with(item, |bytes| assert_eq!(bytes, alone, "{}", <T as Key>::kind()));
-        <T as Value>::with(item, |bytes| assert_eq!(bytes, alone, "{}", <T as Key>::kind())).unwrap();
+        <T as Key>::with(&<T as Key>::fixed().unwrap(), item, |bytes| {
+            assert_eq!(bytes, alone, "{}", <T as Key>::kind());
+            Ok(())
+        })
+        .unwrap();
+        <T as Value>::with(&<T as Value>::fixed().unwrap(), item, |bytes| {
+            assert_eq!(bytes, alone, "{}", <T as Key>::kind());
+            Ok(())
+        })
+        .unwrap();
         encode::<T, _>(item, |bytes| assert_eq!(bytes, in_a_tuple, "{}", <T as Key>::kind()));
     }
     let wide = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2];
@@ -375,11 +393,14 @@ fn kinds_are_encoded_as_ever() {
         .concat();
     record::<(f32, f64, char, (String,), Option<()>)>((1.0, 1.0, 'ß', ("x",), None), &rest, &rest);
 
-    fn entry<T: Value>(value: T::Ref<'_>, stored: &[u8]) {
+    fn entry<T: Value<Schema = (), Codec: Codec<Entry = Record>>>(value: T::Ref<'_>, stored: &[u8]) {
         let entry = crate::Expiring::new(value, crate::Expiry::from_millis(0x0102));
         let expected = [&[2, 1, 0, 0, 0, 0, 0, 0], stored].concat();
-        <crate::Expiring<T> as Value>::with(entry, |bytes| assert_eq!(bytes, expected, "{}", T::kind()))
-            .unwrap();
+        <crate::Expiring<T> as Value>::with(&(), entry, |bytes| {
+            assert_eq!(bytes, expected, "{}", T::kind());
+            Ok(())
+        })
+        .unwrap();
     }
     entry::<i8>(-2, &[0xfe, 255, 255, 255, 255, 255, 255, 255]);
     entry::<String>("a\0b", b"a\0b");

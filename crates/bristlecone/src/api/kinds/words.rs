@@ -1,5 +1,6 @@
 //! Kinds that are stored as words in the tree.
 
+use super::expiring::word_of;
 use super::{Buffer, Element};
 use crate::index::parts::codec::Inline;
 use crate::{Key, Result, Value};
@@ -142,20 +143,24 @@ macro_rules! words {
             type Ref<'a> = $type;
             type Owned = $type;
             type Codec = Inline;
+            type Schema = ();
 
             fn kind() -> String {
                 <$type as Word>::NAME.to_owned()
+            }
+            fn fixed() -> Result<()> {
+                Ok(())
             }
             #[inline(always)]
             fn lend(key: &$type) -> $type {
                 *key
             }
             #[inline(always)]
-            fn with<R>(key: $type, use_it: impl FnOnce(u64) -> R) -> R {
+            fn with<R>((): &(), key: $type, use_it: impl FnOnce(u64) -> Result<R>) -> Result<R> {
                 use_it(key.to_key())
             }
             #[inline(always)]
-            fn decode(key: u64) -> Option<$type> {
+            fn decode((): &(), key: u64) -> Option<$type> {
                 Word::from_key(key)
             }
         }
@@ -164,25 +169,32 @@ macro_rules! words {
             type Ref<'a> = $type;
             type Owned = $type;
             type Codec = Inline;
+            type Schema = ();
 
             fn kind() -> String {
                 <$type as Word>::NAME.to_owned()
+            }
+            fn fixed() -> Result<()> {
+                Ok(())
             }
             #[inline(always)]
             fn lend(value: &$type) -> $type {
                 *value
             }
             #[inline(always)]
-            fn with<R>(value: $type, use_it: impl FnOnce(u64) -> R) -> Result<R> {
-                Ok(use_it(value.to_value()))
+            fn with<R>((): &(), value: $type, use_it: impl FnOnce(u64) -> Result<R>) -> Result<R> {
+                use_it(value.to_value())
             }
             #[inline(always)]
-            fn view<R>(value: u64, show: impl FnOnce($type) -> R) -> Option<R> {
+            fn view<R>((): &(), value: u64, show: impl FnOnce($type) -> R) -> Option<R> {
                 Word::from_value(value).map(show)
             }
             #[inline(always)]
-            fn decode(value: u64) -> Option<$type> {
+            fn decode((): &(), value: u64) -> Option<$type> {
                 Word::from_value(value)
+            }
+            fn in_entry((): &(), stored: &[u8]) -> Option<u64> {
+                word_of(stored)
             }
         }
 

@@ -22,7 +22,7 @@ use bristlecone_pm::{
 
 use crate::index::of_keys::Shared;
 use crate::index::parts::active_threads::ActiveThreads;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::table::{follow, part_of};
 use crate::index::{
     Batch, Described, Form, Index, Inspect, Read, Scan, Swapped, TreeStats, Write, WriteMode,
@@ -129,7 +129,7 @@ impl Source {
 }
 
 /// A tree as shared by the writer.
-struct Attached<K: KeyCodec, V: Codec> {
+struct Attached<K: KeyCodec, V: Storage> {
     pool: Arc<PoolFile<Native>>,
     entry: TreeEntry,
     /// The state number of the tree's shared directory page.
@@ -139,7 +139,7 @@ struct Attached<K: KeyCodec, V: Codec> {
     tree: Shared<K, V>,
 }
 
-impl<K: KeyCodec, V: Codec> Attached<K, V> {
+impl<K: KeyCodec, V: Storage> Attached<K, V> {
     /// Opens the tree of this name, types and design as shared by the writer.
     fn find(pool: Arc<PoolFile<Native>>, like: &TreeEntry) -> Result<Self> {
         let name = &like.spec.name;
@@ -163,21 +163,21 @@ impl<K: KeyCodec, V: Codec> Attached<K, V> {
 }
 
 /// A tree of a followed pool. See the module.
-pub struct Followed<K: KeyCodec, V: Codec> {
+pub struct Followed<K: KeyCodec, V: Storage> {
     source: Arc<Source>,
     /// From [`Box::into_raw`]. Replaced with the lock below; the old one is dropped when no reader may use it.
     attached: AtomicPtr<Attached<K, V>>,
     attaching: Mutex<()>,
 }
 
-impl<K: KeyCodec, V: Codec> Drop for Followed<K, V> {
+impl<K: KeyCodec, V: Storage> Drop for Followed<K, V> {
     fn drop(&mut self) {
         // SAFETY: from `Box::into_raw`, and no reader is left.
         drop(unsafe { Box::from_raw(*self.attached.get_mut()) });
     }
 }
 
-impl<K: KeyCodec, V: Codec> Followed<K, V> {
+impl<K: KeyCodec, V: Storage> Followed<K, V> {
     /// Opens the tree of an entry.
     ///
     /// # Errors
@@ -270,7 +270,7 @@ impl<K: KeyCodec, V: Codec> Followed<K, V> {
     }
 }
 
-impl<K: KeyCodec, V: Codec> Read<K, V> for Followed<K, V> {
+impl<K: KeyCodec, V: Storage> Read<K, V> for Followed<K, V> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         Ok(self.find(key)?.inspect(|value| show(V::borrow(value))).is_some())
     }
@@ -286,7 +286,7 @@ impl<K: KeyCodec, V: Codec> Read<K, V> for Followed<K, V> {
     }
 }
 
-impl<K: KeyCodec, V: Codec> Scan<K, V> for Followed<K, V> {
+impl<K: KeyCodec, V: Storage> Scan<K, V> for Followed<K, V> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.scan(into, |tree, batch| tree.scan_forward(bounds, batch))
     }
@@ -296,7 +296,7 @@ impl<K: KeyCodec, V: Codec> Scan<K, V> for Followed<K, V> {
     }
 }
 
-impl<K: KeyCodec, V: Codec> Write<K, V> for Followed<K, V> {
+impl<K: KeyCodec, V: Storage> Write<K, V> for Followed<K, V> {
     fn write(&self, _: K::Ref<'_>, _: V::Ref<'_>, _: WriteMode) -> Result<Option<V::Owned>> {
         Err(Error::ReadOnly)
     }
@@ -314,7 +314,7 @@ impl<K: KeyCodec, V: Codec> Write<K, V> for Followed<K, V> {
     }
 }
 
-impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
+impl<K: KeyCodec, V: Storage> Inspect for Followed<K, V> {
     /// Returns the writer's count, or counts the readable items if the writer has not counted them.
     fn len(&self) -> Result<u64> {
         let walked = || match self.walk(|_| {}) {
@@ -345,7 +345,7 @@ impl<K: KeyCodec, V: Codec> Inspect for Followed<K, V> {
     }
 }
 
-impl<K: KeyCodec, V: Codec> Followed<K, V> {
+impl<K: KeyCodec, V: Storage> Followed<K, V> {
     /// Reads everything: returns the number of items, and the error that ended the walk early. Calls `find` with each
     /// problem.
     fn walk(&self, mut find: impl FnMut(Issue)) -> (u64, Option<Error>) {

@@ -1,4 +1,5 @@
-//! The two kinds of keys and values: words, and byte strings, whose word is the offset of a record.
+//! The two codecs of keys and values: words, and byte strings, whose word is the offset of a record. A third one is
+//! either of them, known at run time.
 
 use std::cmp::Ordering;
 
@@ -12,19 +13,15 @@ use super::separators::Separators;
 /// core, and their flushes share a fence.
 pub const GROUP: usize = 16;
 
-/// The storage of keys or values.
+/// The forms of keys or values outside of their storage.
 pub trait Codec: Send + Sync + 'static {
-    /// Whether the word is the key or value itself.
-    const INLINE: bool;
     /// The borrowed form. Values have an order, too, but no design uses it.
     type Ref<'a>: Copy + Ord;
     /// The owned form.
     type Owned: Ord + Clone + Send + Sync;
-    /// Guard that keeps the bytes of records alive while they are read; empty for words.
-    type Guard;
+    /// The codec of entries with a value of this one and the time at which it expires.
+    type Entry: Codec;
 
-    /// Keeps all records that are read from now on alive.
-    fn pin() -> Self::Guard;
     /// Copies a key or value.
     fn owned(item: Self::Ref<'_>) -> Self::Owned;
     /// Borrows a copy.
@@ -42,23 +39,11 @@ pub trait Codec: Send + Sync + 'static {
     /// Borrows an item in the form of any codec.
     fn item<'a>(item: Self::Ref<'a>) -> Item<'a>;
     /// Returns an item of this codec; `None` for one of another codec.
-    fn of_item<'a>(item: Item<'a>) -> Option<Self::Ref<'a>> {
-        match item {
-            Item::Word(word) if Self::INLINE => Some(Self::of_word(word)),
-            Item::Bytes(bytes) if !Self::INLINE => Some(Self::of_bytes(bytes)),
-            Item::Word(_) | Item::Bytes(_) => None,
-        }
-    }
-    /// Returns the item that is a word, if the codec is [`INLINE`](Self::INLINE).
-    fn of_word<'a>(word: u64) -> Self::Ref<'a>;
-    /// Returns the item of these bytes, unless the codec is [`INLINE`](Self::INLINE).
-    fn of_bytes(bytes: &[u8]) -> Self::Ref<'_>;
-    /// Returns the guard of a pinned thread.
-    fn guard(pinned: &Guard) -> &Self::Guard;
-    /// Returns the pin of a guard, unless the codec is [`INLINE`](Self::INLINE).
-    fn pinned(guard: &Self::Guard) -> &Guard;
+    fn of_item<'a>(item: Item<'a>) -> Option<Self::Ref<'a>>;
     /// Returns its length, as counted by the limits of keys and values.
     fn bytes(item: Self::Ref<'_>) -> usize;
+    /// Returns a hash of a key whose top bits have the best distribution.
+    fn hash(key: Self::Ref<'_>) -> u64;
 
     /// Several items, copied contiguously.
     type Pack: Default;
@@ -70,8 +55,27 @@ pub trait Codec: Send + Sync + 'static {
     fn unpack(pack: &mut Self::Pack);
 }
 
+/// The storage of keys or values.
+pub trait Storage: Codec {
+    /// Whether the word is the key or value itself.
+    const INLINE: bool;
+    /// Guard that keeps the bytes of records alive while they are read; empty for words.
+    type Guard;
+
+    /// Keeps all records that are read from now on alive.
+    fn pin() -> Self::Guard;
+    /// Returns the item that is a word, if the codec is [`INLINE`](Self::INLINE).
+    fn of_word<'a>(word: u64) -> Self::Ref<'a>;
+    /// Returns the item of these bytes, unless the codec is [`INLINE`](Self::INLINE).
+    fn of_bytes(bytes: &[u8]) -> Self::Ref<'_>;
+    /// Returns the guard of a pinned thread.
+    fn guard(pinned: &Guard) -> &Self::Guard;
+    /// Returns the pin of a guard, unless the codec is [`INLINE`](Self::INLINE).
+    fn pinned(guard: &Self::Guard) -> &Guard;
+}
+
 /// Additional operations of keys: order, and separators of nodes.
-pub trait KeyCodec: Codec {
+pub trait KeyCodec: Storage {
     /// Returns the smallest key.
     fn least<'a>() -> Self::Ref<'a>;
     /// Returns a word that has the order of the key, except for different keys of the same rank; a word is its own
@@ -83,8 +87,6 @@ pub trait KeyCodec: Codec {
     fn rank_behind(key: Self::Ref<'_>, bytes: usize) -> u64;
     /// Compares the first `bytes` bytes of a key with those of another one, which must have that many.
     fn compare_start(key: Self::Ref<'_>, other: Self::Ref<'_>, bytes: usize) -> Ordering;
-    /// Returns a hash of the key whose top bits have the best distribution.
-    fn hash(key: Self::Ref<'_>) -> u64;
     /// Returns one byte of the hash.
     #[inline(always)]
     fn fingerprint(key: Self::Ref<'_>) -> u8 {
@@ -116,6 +118,10 @@ pub struct Inline;
 #[derive(Debug)]
 pub struct Record;
 
+/// Keys or values whose codec is known at run time.
+#[derive(Debug)]
+pub struct Any;
+
 /// Byte strings, stored contiguously.
 #[derive(Debug, Default)]
 pub struct Strings {
@@ -124,13 +130,10 @@ pub struct Strings {
 }
 
 impl Codec for Inline {
-    const INLINE: bool = true;
     type Ref<'a> = u64;
     type Owned = u64;
-    type Guard = ();
+    type Entry = Record;
 
-    #[inline(always)]
-    fn pin() {}
     #[inline(always)]
     fn owned(word: u64) -> u64 {
         word
@@ -154,22 +157,17 @@ impl Codec for Inline {
         Item::Word(word)
     }
     #[inline(always)]
-    fn of_word<'a>(word: u64) -> Self::Ref<'a> {
-        word
-    }
-    fn of_bytes(_: &[u8]) -> u64 {
-        unreachable!("words are not stored as records")
-    }
-    #[inline(always)]
-    fn guard(_: &Guard) -> &() {
-        &()
-    }
-    fn pinned((): &()) -> &Guard {
-        unreachable!("words are read without a pin")
+    fn of_item<'a>(item: Item<'a>) -> Option<u64> {
+        if let Item::Word(word) = item { Some(word) } else { None }
     }
     #[inline(always)]
     fn bytes(_: u64) -> usize {
         size_of::<u64>()
+    }
+    #[inline(always)]
+    fn hash(key: u64) -> u64 {
+        // Fibonacci hashing: the top bits depend on all others.
+        key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     type Pack = SmallVec<[u64; GROUP]>;
@@ -184,6 +182,28 @@ impl Codec for Inline {
     #[inline(always)]
     fn unpack(pack: &mut Self::Pack) {
         pack.clear();
+    }
+}
+
+impl Storage for Inline {
+    const INLINE: bool = true;
+    type Guard = ();
+
+    #[inline(always)]
+    fn pin() {}
+    #[inline(always)]
+    fn of_word<'a>(word: u64) -> Self::Ref<'a> {
+        word
+    }
+    fn of_bytes(_: &[u8]) -> u64 {
+        unreachable!("words are not stored as records")
+    }
+    #[inline(always)]
+    fn guard(_: &Guard) -> &() {
+        &()
+    }
+    fn pinned((): &()) -> &Guard {
+        unreachable!("words are read without a pin")
     }
 }
 
@@ -208,11 +228,6 @@ impl KeyCodec for Inline {
     fn compare_start(_: u64, _: u64, _: usize) -> Ordering {
         Ordering::Equal
     }
-    #[inline(always)]
-    fn hash(key: u64) -> u64 {
-        // Fibonacci hashing: the top bits depend on all others.
-        key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    }
     fn separator<'a>(_left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a> {
         right
     }
@@ -230,14 +245,10 @@ impl KeyCodec for Inline {
 }
 
 impl Codec for Record {
-    const INLINE: bool = false;
     type Ref<'a> = &'a [u8];
     type Owned = Box<[u8]>;
-    type Guard = Guard;
+    type Entry = Self;
 
-    fn pin() -> Guard {
-        bristlecone_pm::sync::epoch::pin()
-    }
     fn owned(bytes: &[u8]) -> Box<[u8]> {
         bytes.into()
     }
@@ -260,23 +271,15 @@ impl Codec for Record {
     fn item<'a>(bytes: Self::Ref<'a>) -> Item<'a> {
         Item::Bytes(bytes)
     }
-    fn of_word<'a>(_: u64) -> Self::Ref<'a> {
-        unreachable!("records are not stored as words")
-    }
     #[inline(always)]
-    fn of_bytes(bytes: &[u8]) -> &[u8] {
-        bytes
-    }
-    #[inline(always)]
-    fn guard(pinned: &Guard) -> &Guard {
-        pinned
-    }
-    #[inline(always)]
-    fn pinned(guard: &Guard) -> &Guard {
-        guard
+    fn of_item<'a>(item: Item<'a>) -> Option<&'a [u8]> {
+        if let Item::Bytes(bytes) = item { Some(bytes) } else { None }
     }
     fn bytes(bytes: &[u8]) -> usize {
         bytes.len()
+    }
+    fn hash(key: &[u8]) -> u64 {
+        twox_hash::XxHash3_64::oneshot(key)
     }
 
     type Pack = Strings;
@@ -291,6 +294,30 @@ impl Codec for Record {
     fn unpack(pack: &mut Strings) {
         pack.bytes.clear();
         pack.ends.clear();
+    }
+}
+
+impl Storage for Record {
+    const INLINE: bool = false;
+    type Guard = Guard;
+
+    fn pin() -> Guard {
+        bristlecone_pm::sync::epoch::pin()
+    }
+    fn of_word<'a>(_: u64) -> Self::Ref<'a> {
+        unreachable!("records are not stored as words")
+    }
+    #[inline(always)]
+    fn of_bytes(bytes: &[u8]) -> &[u8] {
+        bytes
+    }
+    #[inline(always)]
+    fn guard(pinned: &Guard) -> &Guard {
+        pinned
+    }
+    #[inline(always)]
+    fn pinned(guard: &Guard) -> &Guard {
+        guard
     }
 }
 
@@ -335,9 +362,6 @@ impl KeyCodec for Record {
     fn compare_start(key: &[u8], other: &[u8], bytes: usize) -> Ordering {
         key[..bytes.min(key.len())].cmp(&other[..bytes.min(other.len())])
     }
-    fn hash(key: &[u8]) -> u64 {
-        twox_hash::XxHash3_64::oneshot(key)
-    }
     fn separator<'a>(left: Self::Ref<'a>, right: Self::Ref<'a>) -> Self::Ref<'a> {
         &right[..right.len().min(Self::common(left, right) + 1)]
     }
@@ -353,5 +377,56 @@ impl KeyCodec for Record {
     }
     fn retire_separator(separators: &Separators, word: u64, guard: &Guard) {
         separators.retire(word, guard);
+    }
+}
+
+impl Codec for Any {
+    type Ref<'a> = Item<'a>;
+    type Owned = Encoded;
+    type Entry = Self;
+
+    fn owned(item: Item<'_>) -> Encoded {
+        item.to_owned()
+    }
+    fn borrow(item: &Encoded) -> Item<'_> {
+        item.item()
+    }
+    fn shorten<'long: 'short, 'short>(item: Item<'long>) -> Item<'short> {
+        item
+    }
+    fn encode(item: Encoded) -> Encoded {
+        item
+    }
+    fn decode(item: Encoded) -> Option<Encoded> {
+        Some(item)
+    }
+    fn item<'a>(item: Self::Ref<'a>) -> Item<'a> {
+        item
+    }
+    fn of_item<'a>(item: Item<'a>) -> Option<Self::Ref<'a>> {
+        Some(item)
+    }
+    fn bytes(item: Item<'_>) -> usize {
+        match item {
+            Item::Word(word) => Inline::bytes(word),
+            Item::Bytes(bytes) => Record::bytes(bytes),
+        }
+    }
+    fn hash(key: Item<'_>) -> u64 {
+        match key {
+            Item::Word(word) => Inline::hash(word),
+            Item::Bytes(bytes) => Record::hash(bytes),
+        }
+    }
+
+    type Pack = Vec<Encoded>;
+    fn pack(pack: &mut Self::Pack, item: Item<'_>) {
+        pack.push(item.to_owned());
+    }
+    fn packed(pack: &Self::Pack, at: usize) -> Item<'_> {
+        pack[at].item()
+    }
+    fn unpack(pack: &mut Self::Pack) {
+        pack.clear();
     }
 }

@@ -31,7 +31,7 @@ impl Encoded {
 }
 
 /// A borrowed key or value of any codec.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Item<'a> {
     /// A word.
     Word(u64),

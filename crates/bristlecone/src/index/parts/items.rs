@@ -13,7 +13,7 @@ use bristlecone_pm::{
     SlotKind, Step, TreeId,
 };
 
-use super::codec::{Codec, Record};
+use super::codec::{Record, Storage};
 use super::encoded::Item;
 
 /// The form of items.
@@ -27,7 +27,7 @@ pub enum Form {
 
 impl Form {
     /// Returns the form of a codec.
-    pub const fn of<C: Codec>() -> Self {
+    pub const fn of<C: Storage>() -> Self {
         if C::INLINE { Self::Words } else { Self::Records }
     }
 
@@ -49,7 +49,7 @@ pub struct Items<C, M: Medium> {
     codec: PhantomData<fn() -> C>,
 }
 
-impl<C: Codec, M: Medium> Items<C, M> {
+impl<C: Storage, M: Medium> Items<C, M> {
     /// Takes over the records of a tree's keys.
     pub fn keys(pool: &Arc<PoolFile<M>>, tree: TreeId) -> Result<Self> {
         Self::open(pool, RecordSpec::new(tree, SlotKind::KEY_RECORD))
@@ -282,7 +282,7 @@ impl<M: Medium> Values<M> {
 
     /// Returns the values as those of a codec, for functions that have it as a type parameter.
     #[inline(always)]
-    pub fn of<V: Codec>(&self) -> &Items<V, M> {
+    pub fn of<V: Storage>(&self) -> &Items<V, M> {
         // SAFETY: `Items` is a transparent wrapper, and any records may be accessed through any codec.
         unsafe { &*std::ptr::from_ref(&self.records).cast() }
     }

@@ -66,7 +66,7 @@ impl Consumer {
         let mut trees = BTreeMap::new();
         for entry in pool.trees().unwrap() {
             let tree = pool.dynamic_tree(&entry.spec.name).unwrap();
-            let items = tree.range(..).unwrap().map(|item| {
+            let items = tree.range(..).map(|item| {
                 let (key, value) = item.unwrap();
                 (format!("{key:?}"), format!("{value:?}"))
             });

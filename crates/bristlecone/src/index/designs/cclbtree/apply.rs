@@ -8,12 +8,12 @@ use super::buffer::{Locked, State};
 use super::layout::LeafWord;
 use super::room::Promise;
 use crate::index::parts::buffered::{Change, Found, InLeaf, Item};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 
 impl<K: KeyCodec, M: Medium> Core<K, M> {
     /// Sets or removes the value of a key. The caller knows that this changes something.
     #[inline(never)]
-    pub(super) fn apply<V: Codec>(
+    pub(super) fn apply<V: Storage>(
         &self,
         mut leaf: Locked<'_>,
         found: &Found,

@@ -9,7 +9,7 @@ use super::buffer::{BufferRef, State};
 use super::layout::{Leaf, LeafWord};
 use super::{CclBTree, Core};
 use crate::index::parts::buffered::{Found, Hint};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::parts::fingerprint;
 use crate::index::parts::optimistic_lock::Stale;
 use crate::index::parts::slot::bits;
@@ -18,7 +18,7 @@ use crate::index::{Read, get_in_leaf};
 /// Number of failed validations before a reader locks the leaf.
 const PATIENCE: u32 = 8;
 
-impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, M> {
+impl<K: KeyCodec, V: Storage, M: Medium> Read<K, V> for CclBTree<K, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let found = self.read::<V, _>(key, &mut *show)?;
         match found {
@@ -31,7 +31,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for CclBTree<K, M> {
 impl<K: KeyCodec, M: Medium> Core<K, M> {
     /// Looks up `key`. Calls `f` with the value before a thread can reuse it.
     #[inline(always)]
-    pub(super) fn read<V: Codec, R>(
+    pub(super) fn read<V: Storage, R>(
         &self,
         key: K::Ref<'_>,
         f: impl FnOnce(V::Ref<'_>) -> R,
@@ -66,7 +66,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
     /// Calls `f` with a value, after verifying its record and that of its key. Verifies the keys that might be an absent
     /// one.
     #[inline(always)]
-    fn verified<V: Codec, R>(
+    fn verified<V: Storage, R>(
         &self,
         found: Found,
         similar: &[u64],

@@ -7,7 +7,7 @@ use bristlecone_pm::{Error, Medium, Result};
 use super::buffer::BATCH_MAX;
 use super::layout::{LeafWord, SLOTS_OFFSET};
 use super::{CclBTree, Core};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::prefetch;
 use crate::index::parts::search::Level;
@@ -17,7 +17,7 @@ use crate::index::parts::words::Words;
 use crate::index::scan::{Leafwise, overlay, value_or_noted};
 use crate::index::{Batch, Scan};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for CclBTree<K, M> {
+impl<K: KeyCodec, V: Storage, M: Medium> Scan<K, V> for CclBTree<K, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -107,7 +107,7 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for Core<K, M> {
     }
 
     #[inline(always)]
-    fn value_at<'a, V: Codec>(
+    fn value_at<'a, V: Storage>(
         &'a self,
         word: u64,
         guard: &'a V::Guard,

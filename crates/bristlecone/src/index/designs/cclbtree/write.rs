@@ -9,10 +9,10 @@ use super::buffer::Locked;
 use super::layout::Leaf;
 use super::{CclBTree, Core};
 use crate::index::parts::buffered::{Backoff, Found, Hint, InLeaf, Outcome, TreeLog, Writer};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::{Removed, Swapped, Write, WriteMode};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for CclBTree<K, M> {
+impl<K: KeyCodec, V: Storage, M: Medium> Write<K, V> for CclBTree<K, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.before_write().put::<V>(key, value, mode)
     }
@@ -60,7 +60,7 @@ impl<K: KeyCodec, M: Medium> Writer<Leaf, K, M> for Core<K, M> {
     }
 
     #[inline(always)]
-    fn change<V: Codec>(
+    fn change<V: Storage>(
         &self,
         leaf: Locked<'_>,
         found: Found,
@@ -96,7 +96,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
     /// space for that. One inlined function: if a fence is followed by more than about sixty stores, including
     /// registers saved by calls, before the next fence, processors stall until it completes.
     #[inline(always)]
-    pub(super) fn blind_put<V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+    pub(super) fn blind_put<V: Storage>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         let done = {
             let _passed = self.pass();
             let guard = K::pin();
@@ -114,13 +114,13 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
     }
 
     #[cold]
-    fn put_slow<V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+    fn put_slow<V: Storage>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         self.put::<V>(key, value, WriteMode::Upsert).map(drop)
     }
 
     /// Buffers a value, if that needs no information from the leaf.
     #[inline(always)]
-    fn buffer_unseen<V: Codec>(
+    fn buffer_unseen<V: Storage>(
         &self,
         leaf: &Locked<'_>,
         key: K::Ref<'_>,
@@ -133,7 +133,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
 
     /// Buffers a value if the log has space; the buffer must have space.
     #[inline(always)]
-    fn buffer_value<V: Codec>(
+    fn buffer_value<V: Storage>(
         &self,
         leaf: &Locked<'_>,
         found: &Found,
@@ -147,7 +147,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
     }
 
     #[inline(never)]
-    fn put_seen<V: Codec>(
+    fn put_seen<V: Storage>(
         &self,
         leaf: Locked<'_>,
         key: K::Ref<'_>,
@@ -167,7 +167,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
     }
 
     /// Writes a value and the uncounted pending items to the leaf, and counts all of them.
-    fn flush_unseen<V: Codec>(
+    fn flush_unseen<V: Storage>(
         &self,
         mut leaf: Locked<'_>,
         key: K::Ref<'_>,

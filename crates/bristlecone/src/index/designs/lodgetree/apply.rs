@@ -11,7 +11,7 @@ use super::layout::LeafWord;
 use super::node::{Entry, Locked};
 use super::versions::Spot;
 use crate::index::parts::buffered::{Change, Found, Hint, InLeaf, Item, Outcome};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::parts::optimistic_lock::Stale;
 
 /// The destination of a change, the state of its key at that time, and the pending flush before it.
@@ -39,7 +39,7 @@ fn unchanged<T>(found: std::result::Result<T, Stale>) -> T {
 impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Sets or removes the value of a key. The caller knows that this changes something.
     #[inline(never)]
-    pub(super) fn apply<V: Codec>(
+    pub(super) fn apply<V: Storage>(
         &self,
         mut node: Locked<'_>,
         found: Found,
@@ -125,7 +125,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     }
 
     /// Writes a change to the log and the buffer; a pending flush is completed by the same fence.
-    fn log_change<V: Codec>(
+    fn log_change<V: Storage>(
         &self,
         node: &Locked<'_>,
         found: &Found,
@@ -150,7 +150,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
 
     /// Writes a change and all items buffered for its leaf to the leaf, without logging the change, after a pending
     /// flush; and also the groups of some other leaves, which have space. Returns the previous state of the key.
-    fn write_through<V: Codec>(
+    fn write_through<V: Storage>(
         &self,
         node: &Locked<'_>,
         mut found: Found,

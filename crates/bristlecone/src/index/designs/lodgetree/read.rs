@@ -10,13 +10,13 @@ use super::layout::{Header, Slots, home, slot_offset};
 use super::node::Entry;
 use super::places::NodeRef;
 use crate::index::parts::buffered::{Found, Hint, InLeaf, tag_of};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::parts::fingerprint;
 use crate::index::parts::optimistic_lock::Stale;
 use crate::index::parts::slot::bits;
 use crate::index::{Read, get_in_leaf};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, M> {
+impl<K: KeyCodec, V: Storage, M: Medium> Read<K, V> for LodgeTree<K, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let found = self.read::<V, _>(key, &mut *show)?;
         match found {
@@ -29,7 +29,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for LodgeTree<K, M> {
 impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Looks up `key`. Calls `f` with the value before a thread can reuse it.
     #[inline(always)]
-    pub(super) fn read<V: Codec, R>(
+    pub(super) fn read<V: Storage, R>(
         &self,
         key: K::Ref<'_>,
         f: impl FnOnce(V::Ref<'_>) -> R,
@@ -42,7 +42,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     }
 
     #[inline(always)]
-    fn read_as<const DEFAULT: bool, V: Codec, R>(
+    fn read_as<const DEFAULT: bool, V: Storage, R>(
         &self,
         key: K::Ref<'_>,
         f: impl FnOnce(V::Ref<'_>) -> R,

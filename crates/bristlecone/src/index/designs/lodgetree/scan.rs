@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::LodgeTree;
 use super::layout::slot_offset;
 use super::places::{NODE_SLOTS_MAX, NodeRef};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::volatile_index::{Cursor, Step};
 use crate::index::parts::words::Words;
@@ -36,7 +36,7 @@ fn until_probed<T>(look: impl Fn(u32) -> Option<T>) -> T {
     looks.expect("a reader that locks is a reader that sees")
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, M> {
+impl<K: KeyCodec, V: Storage, M: Medium> Scan<K, V> for LodgeTree<K, M> {
     /// Between two leaves the batch keeps the low fence of the next one.
     fn scan_forward(&self, bounds: Bounds<'_, '_, K>, into: &mut Batch<K, V>) -> bool {
         let guards = (K::pin(), V::pin());
@@ -148,7 +148,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for LodgeTree<K, M> {
 impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Ends a scan at a fence that it has passed already: it would never end. A lenient one has the items up to there.
     #[cold]
-    fn meet_no_bound<V: Codec>(&self, fence: u64, into: &mut Batch<K, V>) {
+    fn meet_no_bound<V: Storage>(&self, fence: u64, into: &mut Batch<K, V>) {
         into.ended = true;
         if !into.lenient {
             into.fail(Error::corrupted("fences that are out of order", format!("fence {fence:#x}")));
@@ -184,7 +184,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// is `lenient`.
     #[inline(always)]
     #[allow(clippy::type_complexity, reason = "two closures")]
-    fn readers<'a, V: Codec>(
+    fn readers<'a, V: Storage>(
         &'a self,
         guards: &'a (K::Guard, V::Guard),
         lenient: bool,

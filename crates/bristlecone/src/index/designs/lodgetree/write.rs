@@ -6,10 +6,10 @@ use super::LodgeTree;
 use super::layout::Header;
 use super::node::Locked;
 use crate::index::parts::buffered::{Backoff, Found, Hint, Outcome, TreeLog, Writer};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::{Removed, Swapped, Write, WriteMode};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for LodgeTree<K, M> {
+impl<K: KeyCodec, V: Storage, M: Medium> Write<K, V> for LodgeTree<K, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.put::<V>(key, value, mode)
     }
@@ -54,7 +54,7 @@ impl<K: KeyCodec, M: Medium> Writer<Header, K, M> for LodgeTree<K, M> {
     }
 
     #[inline(always)]
-    fn change<V: Codec>(
+    fn change<V: Storage>(
         &self,
         node: Locked<'_>,
         found: Found,
@@ -82,7 +82,7 @@ impl<K: KeyCodec, M: Medium> Writer<Header, K, M> for LodgeTree<K, M> {
 impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Writes without searching the previous value: only the flush reads the leaf.
     #[inline(always)]
-    pub(super) fn blind_put<V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+    pub(super) fn blind_put<V: Storage>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         if self.nodes.have_default_layout() {
             self.blind_put_as::<true, V>(key, value)
         } else {
@@ -93,7 +93,11 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     /// Buffers an item in one inlined function, without a loop: if a fence is followed by more than about sixty
     /// stores, including registers saved by calls, before the next fence, processors stall until it completes.
     #[inline(always)]
-    fn blind_put_as<const DEFAULT: bool, V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+    fn blind_put_as<const DEFAULT: bool, V: Storage>(
+        &self,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+    ) -> Result<()> {
         let done = {
             let guard = K::pin();
             match self.try_lock_node::<DEFAULT>(key, Hint::Blind, &guard) {
@@ -113,7 +117,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
     }
 
     #[cold]
-    fn put_slow<V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
+    fn put_slow<V: Storage>(&self, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<()> {
         self.write_at::<V, _>(key, Hint::Blind, |node, found, guards| {
             let done = self.apply::<V>(node, found, key, Some(value), &guards.0)?;
             Ok(matches!(done, Outcome::Done).then_some(()))
@@ -122,7 +126,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
 
     /// Writes a value to the log and the buffer, unless more work is necessary.
     #[inline(always)]
-    fn buffer_at_once<V: Codec>(
+    fn buffer_at_once<V: Storage>(
         &self,
         node: &Locked<'_>,
         found: &Found,

@@ -6,13 +6,13 @@ use super::NbTree;
 use super::copy::{Half, NO_ITEMS};
 use super::layout::Stored;
 use super::meta::Tag;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::{Write, WriteMode};
 
 impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Load 1: appends items to a tree that no other thread can access; returns their number. Items
     /// that do not fill a leaf are left out, unless they are the `last` ones.
-    pub(super) fn append_leaves<V: Codec>(
+    pub(super) fn append_leaves<V: Storage>(
         &self,
         items: &[(K::Ref<'_>, V::Ref<'_>)],
         last: bool,
@@ -47,7 +47,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     }
 
     /// Writes a leaf with these items.
-    fn write_leaf<V: Codec>(&self, block: u64, items: &[(K::Ref<'_>, V::Ref<'_>)]) -> Result<Flushed> {
+    fn write_leaf<V: Storage>(&self, block: u64, items: &[(K::Ref<'_>, V::Ref<'_>)]) -> Result<Flushed> {
         let mut half = Half::new(block);
         let mut image = NO_ITEMS;
         let mut flushed = Flushed::none();

@@ -13,7 +13,7 @@ use super::pending::DirtyToken;
 use super::read::LockState;
 use super::value::Outcome;
 use super::write::Done;
-use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
+use crate::index::parts::codec::{GROUP, KeyCodec, Storage};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::slot::Slot;
 use crate::index::parts::volatile_index::Step as Next;
@@ -49,7 +49,7 @@ impl<'t> CompletionMode<'t> for Unsettled<'t> {
 
 impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Looks up keys together, as far as their leaves are stable.
-    pub(super) fn look_many<V: Codec>(
+    pub(super) fn look_many<V: Storage>(
         &self,
         keys: &[K::Ref<'_>],
         show: &mut dyn FnMut(usize, V::Ref<'_>),
@@ -119,7 +119,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     }
 
     /// Writes items in their order.
-    pub(super) fn put_many<'k, V: Codec>(
+    pub(super) fn put_many<'k, V: Storage>(
         &self,
         items: &[(K::Ref<'k>, V::Ref<'_>)],
         tell: &mut Tell<'_, V>,
@@ -140,7 +140,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     }
 
     /// Removes keys in their order.
-    pub(super) fn delete_many<V: Codec>(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
+    pub(super) fn delete_many<V: Storage>(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
         self.change_many::<V>(
             (keys, self.targets(keys)),
             tell,
@@ -151,7 +151,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
 
     /// Changes probed keys, each by `at_once` if the fast path applies. Otherwise uses `alone`, after all
     /// earlier changes are durable.
-    fn change_many<'t, V: Codec>(
+    fn change_many<'t, V: Storage>(
         &'t self,
         (keys, mut targets): (&[K::Ref<'_>], Targets),
         tell: &mut Tell<'_, V>,
@@ -219,7 +219,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     }
 
     /// Many 2: makes pending writes durable, and acknowledges them.
-    fn settle<V: Codec>(
+    fn settle<V: Storage>(
         &self,
         unsettled: &mut Unsettled<'_>,
         pins: &Pins<K>,

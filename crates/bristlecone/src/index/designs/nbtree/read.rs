@@ -10,7 +10,7 @@ use super::layout::{EMPTY, Stored};
 use super::leaf::{FROZEN, Leaf};
 use super::lookup::Pins;
 use super::meta::Tag;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::{Read, get_in_leaf};
@@ -27,7 +27,7 @@ pub(super) enum LockState {
     Stale,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for NbTree<K, M> {
+impl<K: KeyCodec, V: Storage, M: Medium> Read<K, V> for NbTree<K, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let guards = (K::pin(), V::pin());
         let tag = Tag::of::<K>(key);
@@ -75,7 +75,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
 
     /// Reports a key as absent if none of the keys with its fingerprint is damaged.
     #[inline]
-    fn absent<V: Codec>(
+    fn absent<V: Storage>(
         &self,
         key: K::Ref<'_>,
         similar: &[u64],
@@ -89,7 +89,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Returns the word of the value that a value word represents, if there is one. Returns `None` if this needs a
     /// pinned thread.
     #[inline(always)]
-    pub(super) fn at_a_glance<V: Codec>(&self, word: u64) -> Option<Option<u64>> {
+    pub(super) fn at_a_glance<V: Storage>(&self, word: u64) -> Option<Option<u64>> {
         match Stored::decode(word) {
             Stored::Empty => Some(None),
             Stored::Plain(value) if V::INLINE => Some(Some(value)),
@@ -135,7 +135,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Looks up a key while pinned: nothing is reclaimed, forwarding leaves are followed, sealed and boxed values are
     /// resolved, and pending flushes are helped.
     #[cold]
-    fn get_slow<V: Codec>(
+    fn get_slow<V: Storage>(
         &self,
         key: K::Ref<'_>,
         tag: Tag,
@@ -207,7 +207,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     }
 
     /// Calls `show` with the value that an unsealed word represents.
-    pub(super) fn with_value<V: Codec, R>(
+    pub(super) fn with_value<V: Storage, R>(
         &self,
         word: u64,
         pins: &Pins<K>,
@@ -224,7 +224,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     }
 
     /// Returns the value that an unsealed word represents, verified.
-    fn verified<'a, V: Codec>(&'a self, word: u64, pins: &'a Pins<K>) -> Result<Option<V::Ref<'a>>> {
+    fn verified<'a, V: Storage>(&'a self, word: u64, pins: &'a Pins<K>) -> Result<Option<V::Ref<'a>>> {
         let word = match Stored::decode(word) {
             Stored::Empty | Stored::Sealed(_) => return Ok(None),
             Stored::Plain(value) => value,

@@ -7,7 +7,7 @@ use bristlecone_pm::{Error, Medium, Result};
 
 use super::NbTree;
 use super::layout::{EMPTY, Stored};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
 use crate::index::parts::slot::bits;
@@ -17,7 +17,7 @@ use crate::index::scan::{Bounds, Leafwise, Outside, precedes, shorten, succeeds,
 use crate::index::visit::{Visiting, visit_leaf};
 use crate::index::{Batch, Scan, Visit};
 
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for NbTree<K, M> {
+impl<K: KeyCodec, V: Storage, M: Medium> Scan<K, V> for NbTree<K, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let _pinned = bristlecone_pm::sync::epoch::pin();
         Leafwise::ascend(self, bounds, into)
@@ -112,7 +112,7 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for NbTree<K, M> {
     }
 
     #[inline(always)]
-    fn value_at<'a, V: Codec>(
+    fn value_at<'a, V: Storage>(
         &'a self,
         word: u64,
         guard: &'a V::Guard,
@@ -128,7 +128,7 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for NbTree<K, M> {
     }
 
     /// Collects items of a leaf or of its successors.
-    fn collect<const DESCENDING: bool, V: Codec>(
+    fn collect<const DESCENDING: bool, V: Storage>(
         &self,
         leaf: u32,
         version: Version,
@@ -154,7 +154,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         })
     }
 
-    fn gather<const DESCENDING: bool, V: Codec>(
+    fn gather<const DESCENDING: bool, V: Storage>(
         &self,
         id: u32,
         version: Version,

@@ -5,7 +5,7 @@ use bristlecone_pm::{Durable, Medium, Persist, Result};
 use super::NbTree;
 use super::layout::Stored;
 use super::lookup::{Pins, Target};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 
 /// Outcome of a change: the previous value word, and whether it was replaced.
 pub(super) struct Outcome {
@@ -14,14 +14,14 @@ pub(super) struct Outcome {
 }
 
 /// A new value, written once even if the change is retried.
-pub(super) struct NewValue<'a, V: Codec> {
+pub(super) struct NewValue<'a, V: Storage> {
     value: V::Ref<'a>,
     /// The block of the leaf that had the key, or zero.
     leaf: u64,
     pub word: Option<u64>,
 }
 
-impl<'a, V: Codec> NewValue<'a, V> {
+impl<'a, V: Storage> NewValue<'a, V> {
     pub fn new(value: V::Ref<'a>, leaf: u64) -> Self {
         Self { value, leaf, word: None }
     }
@@ -34,7 +34,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     }
 
     /// Insert 1, update 1: returns the word of a new value. Its out-of-line record is durable.
-    pub(super) fn word_of<V: Codec>(&self, new: &mut NewValue<'_, V>) -> Result<u64> {
+    pub(super) fn word_of<V: Storage>(&self, new: &mut NewValue<'_, V>) -> Result<u64> {
         if let Some(word) = new.word {
             return Ok(word);
         }
@@ -57,14 +57,14 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     }
 
     /// Returns whether a value word represents `value`.
-    pub(super) fn is_value<V: Codec>(&self, word: u64, value: V::Ref<'_>, pins: &Pins<K>) -> bool {
+    pub(super) fn is_value<V: Storage>(&self, word: u64, value: V::Ref<'_>, pins: &Pins<K>) -> bool {
         self.with_value::<V, _>(word, pins, |found| V::shorten(found) == V::shorten(value)).unwrap_or(false)
     }
 
     /// Returns the previous value, and releases the record that nothing refers to: that of the old value, or that of
     /// the `new` one if nothing was changed.
     #[inline(always)]
-    pub(super) fn conclude<V: Codec>(
+    pub(super) fn conclude<V: Storage>(
         &self,
         new: Option<u64>,
         outcome: Result<Outcome>,
@@ -87,7 +87,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         self.conclude_out_of_line::<V>(new, outcome, pins)
     }
 
-    fn conclude_out_of_line<V: Codec>(
+    fn conclude_out_of_line<V: Storage>(
         &self,
         new: Option<u64>,
         outcome: Result<Outcome>,

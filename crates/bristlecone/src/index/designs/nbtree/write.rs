@@ -9,7 +9,7 @@ use super::leaf::Leaf;
 use super::lookup::{Pins, Target};
 use super::pending::DirtyToken;
 use super::value::{NewValue, Outcome};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::parts::slot::Slot;
 use crate::index::{Removed, Swapped, Tell, Write, WriteMode};
 
@@ -40,7 +40,7 @@ pub(super) struct Done {
     pub emptied: Option<u32>,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for NbTree<K, M> {
+impl<K: KeyCodec, V: Storage, M: Medium> Write<K, V> for NbTree<K, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         let (mut target, pins) = self.begin(key);
         match self.put_fast::<V>(key, &mut target, value, mode, &mut FastPath(self), &pins) {
@@ -100,7 +100,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Inserts or overwrites a value on the fast path: key and value are words, and the leaf is unchanged since the
     /// probe and has space. Returns `None` if the fast path does not apply; nothing has been modified.
     #[inline(always)]
-    pub(super) fn put_fast<'t, V: Codec>(
+    pub(super) fn put_fast<'t, V: Storage>(
         &'t self,
         key: K::Ref<'_>,
         target: &mut Target,
@@ -139,7 +139,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
 
     /// Inserts or overwrites a value on the general path.
     #[inline(never)]
-    fn put_slow<V: Codec>(
+    fn put_slow<V: Storage>(
         &self,
         key: K::Ref<'_>,
         target: Target,
@@ -163,7 +163,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Returns `None` if the fast path does not apply; nothing has been modified. If the leaf lost its last item, the
     /// caller must free it after the flush.
     #[inline(always)]
-    pub(super) fn delete_fast<'t, V: Codec>(
+    pub(super) fn delete_fast<'t, V: Storage>(
         &'t self,
         target: &mut Target,
         complete: &mut impl CompletionMode<'t>,
@@ -187,7 +187,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
 
     /// Removes the item of `key`, if its value is `expected` where one is given, on the general path.
     #[inline(never)]
-    fn delete<V: Codec>(
+    fn delete<V: Storage>(
         &self,
         key: K::Ref<'_>,
         begun: (Target, Pins<K>),

@@ -7,12 +7,12 @@ use super::layout::{END, FREE};
 use super::leaf::{Locked, View};
 use super::read::Found;
 use crate::index::Removed;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 
 impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Removes the item of `key`, if its value is `expected` where one is given.
     #[inline(always)]
-    pub(super) fn delete<V: Codec>(
+    pub(super) fn delete<V: Storage>(
         &self,
         key: K::Ref<'_>,
         expected: Option<V::Ref<'_>>,

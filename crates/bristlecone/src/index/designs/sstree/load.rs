@@ -7,13 +7,13 @@ use smallvec::SmallVec;
 use super::SsTree;
 use super::layout::LEAF_SLOTS_MAX;
 use super::split::Part;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::{Write, WriteMode};
 
 impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Appends items to a tree that no other thread can access; returns their number. Items that do not fill a leaf are
     /// left out, unless they are the `last` ones.
-    pub(super) fn append_leaves<V: Codec>(
+    pub(super) fn append_leaves<V: Storage>(
         &self,
         items: &[(K::Ref<'_>, V::Ref<'_>)],
         last: bool,

@@ -9,7 +9,7 @@ use super::layout::slot_offset;
 use super::leaf::Locked;
 use super::read::Found;
 use super::write::Item;
-use crate::index::parts::codec::{Codec, GROUP, KeyCodec};
+use crate::index::parts::codec::{GROUP, KeyCodec, Storage};
 use crate::index::parts::optimistic_lock::{LockState, Version};
 use crate::index::parts::slot::bits;
 use crate::index::parts::volatile_index::Step as Next;
@@ -19,13 +19,13 @@ use crate::index::{Read, Tell, Write, WriteMode};
 type Places = [Option<(u32, Version)>; GROUP];
 
 /// Completed writes with pending flushes: their results, and the leaves that they hold locked.
-struct Unsettled<'t, V: Codec> {
+struct Unsettled<'t, V: Storage> {
     lines: SmallVec<[(&'t Word, Step); 2 * GROUP]>,
     leaves: SmallVec<[(u32, Locked<'t>); GROUP]>,
     old: SmallVec<[Option<V::Owned>; GROUP]>,
 }
 
-impl<V: Codec> Unsettled<'_, V> {
+impl<V: Storage> Unsettled<'_, V> {
     fn holds(&self, id: u32) -> bool {
         self.leaves.iter().any(|(held, _)| *held == id)
     }
@@ -33,7 +33,7 @@ impl<V: Codec> Unsettled<'_, V> {
 
 impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Looks up keys together, as far as their leaves are stable.
-    pub(super) fn look_many<V: Codec>(
+    pub(super) fn look_many<V: Storage>(
         &self,
         keys: &[K::Ref<'_>],
         show: &mut dyn FnMut(usize, V::Ref<'_>),
@@ -108,7 +108,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     }
 
     /// Writes items in their order.
-    pub(super) fn put_many<'k, V: Codec>(
+    pub(super) fn put_many<'k, V: Storage>(
         &self,
         items: &[(K::Ref<'k>, V::Ref<'_>)],
         tell: &mut Tell<'_, V>,
@@ -123,7 +123,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     }
 
     /// Removes keys in their order.
-    pub(super) fn delete_many<V: Codec>(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
+    pub(super) fn delete_many<V: Storage>(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
         self.change_many::<V>(
             keys,
             tell,
@@ -134,7 +134,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
 
     /// Changes keys, each by `at_once` in its locked leaf if the fast path applies. Otherwise uses `alone`, after all
     /// earlier changes are durable.
-    fn change_many<'t, V: Codec>(
+    fn change_many<'t, V: Storage>(
         &'t self,
         keys: &[K::Ref<'_>],
         tell: &mut Tell<'_, V>,
@@ -167,7 +167,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Writes an item of words in place, or in a free slot of its leaf; returns the previous value. Returns `None` if
     /// the leaf has no such slot; nothing has been modified.
     #[inline(always)]
-    fn put_fast<'t, V: Codec>(
+    fn put_fast<'t, V: Storage>(
         &'t self,
         leaf: &Locked<'t>,
         key: K::Ref<'_>,
@@ -202,7 +202,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     /// Removes an item of words from a leaf whose tail keeps other items; returns the previous value. Returns `None`
     /// if this does not apply; nothing has been modified.
     #[inline(always)]
-    fn delete_fast<'t, V: Codec>(
+    fn delete_fast<'t, V: Storage>(
         &'t self,
         leaf: &Locked<'t>,
         key: K::Ref<'_>,
@@ -215,7 +215,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     }
 
     /// Many 2: makes pending writes durable, unlocks their leaves, and acknowledges them.
-    fn settle<V: Codec>(&self, unsettled: &mut Unsettled<'_, V>, tell: &mut Tell<'_, V>) -> Result<()> {
+    fn settle<V: Storage>(&self, unsettled: &mut Unsettled<'_, V>, tell: &mut Tell<'_, V>) -> Result<()> {
         let medium = self.medium();
         if !unsettled.lines.is_empty() {
             let lines = unsettled.lines.drain(..);

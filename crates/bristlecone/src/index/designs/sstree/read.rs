@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::SsTree;
 use super::layout::{Header, slot_offset};
 use super::leaf::Leaf;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::parts::fingerprint;
 use crate::index::parts::optimistic_lock::Stale;
 use crate::index::parts::slot::{Slot, bits};
@@ -23,7 +23,7 @@ pub(super) struct Found {
     pub value: u64,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for SsTree<K, M> {
+impl<K: KeyCodec, V: Storage, M: Medium> Read<K, V> for SsTree<K, M> {
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let (key_guard, value_guard) = (K::pin(), V::pin());
         let tag = K::fingerprint(key);

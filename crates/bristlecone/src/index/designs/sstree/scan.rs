@@ -6,7 +6,7 @@ use bristlecone_pm::{Error, Medium, Result, Word};
 
 use super::SsTree;
 use super::layout::slot_offset;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
 use crate::index::parts::slot::Slot;
@@ -18,7 +18,7 @@ use crate::index::{Batch, Scan, Visit};
 
 const SLOT_WORDS: usize = size_of::<Slot>() / size_of::<Word>();
 
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for SsTree<K, M> {
+impl<K: KeyCodec, V: Storage, M: Medium> Scan<K, V> for SsTree<K, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         self.ascend(bounds, into)
     }
@@ -103,7 +103,7 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for SsTree<K, M> {
     }
 
     #[inline(always)]
-    fn value_at<'a, V: Codec>(
+    fn value_at<'a, V: Storage>(
         &'a self,
         word: u64,
         guard: &'a V::Guard,

@@ -8,7 +8,7 @@ use super::leaf::{Locked, View};
 use super::read::Found;
 use super::split::Move;
 use crate::index::options::experimental;
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::{Removed, Swapped, Tell, Write, WriteMode};
 
@@ -19,7 +19,7 @@ pub(super) struct Item {
     pub tag: u8,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for SsTree<K, M> {
+impl<K: KeyCodec, V: Storage, M: Medium> Write<K, V> for SsTree<K, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.with_room(|| self.put::<V>(key, value, mode))
     }
@@ -67,7 +67,12 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
 
     /// Writes an item subject to `mode`; returns the previous value.
     #[inline(always)]
-    fn put<V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+    fn put<V: Storage>(
+        &self,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        mode: WriteMode,
+    ) -> Result<Option<V::Owned>> {
         let guards = (K::pin(), V::pin());
         loop {
             let inserts = |found: Option<Found>| found.is_none();
@@ -93,7 +98,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     }
 
     /// Replaces the value of a key by `new` if it is `expected`; otherwise returns the value found instead.
-    fn swap<V: Codec>(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
+    fn swap<V: Storage>(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         let guards = (K::pin(), V::pin());
         let (_, leaf, found) = self.lock_leaf(key, &guards.0, |_| false);
         let Some(found) = found else { return Ok(Err(None)) };
@@ -136,12 +141,12 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         }
     }
 
-    pub(super) fn value_of<V: Codec>(&self, found: Found, guard: &V::Guard) -> V::Owned {
+    pub(super) fn value_of<V: Storage>(&self, found: Found, guard: &V::Guard) -> V::Owned {
         V::owned(self.values.of::<V>().read(found.value, guard))
     }
 
     /// Adds an item that the leaf does not hold; returns `false` if it has no space.
-    fn add<V: Codec>(&self, leaf: &Locked<'_>, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool> {
+    fn add<V: Storage>(&self, leaf: &Locked<'_>, key: K::Ref<'_>, value: V::Ref<'_>) -> Result<bool> {
         let view = leaf.view();
         let place = view.first_free(self.shape);
         if place.is_none() && view.count == self.shape.subnodes_max {
@@ -165,7 +170,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     }
 
     /// Insert 1: writes out-of-line data first.
-    pub(super) fn write_records<V: Codec>(
+    pub(super) fn write_records<V: Storage>(
         &self,
         leaf: u64,
         key: K::Ref<'_>,
@@ -186,13 +191,13 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
 
     /// Makes records durable before a line that refers to them can leave the cache. Inline items have none, and skip
     /// the fence.
-    pub(super) fn fence_records<V: Codec>(&self, flushed: Flushed) {
+    pub(super) fn fence_records<V: Storage>(&self, flushed: Flushed) {
         if !(K::INLINE && V::INLINE) {
             let Durable { .. } = self.medium().fence(flushed, "sstree insert.1 fence");
         }
     }
 
-    fn fill<V: Codec>(
+    fn fill<V: Storage>(
         &self,
         leaf: &Locked<'_>,
         view: View,
@@ -291,7 +296,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     }
 
     /// Expand 1 and 2: makes the fresh subnode the head, whose first line has the complete state.
-    fn expand<V: Codec>(&self, leaf: &Locked<'_>, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
+    fn expand<V: Storage>(&self, leaf: &Locked<'_>, view: &View, fresh: u64, item: &Item, flushed: Flushed) {
         let medium = self.medium();
         self.fence_records::<V>(flushed);
         let (header, cell) = (self.header(fresh), self.slot(fresh, 0));
@@ -334,7 +339,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
 
     /// Sets the item's value in place, or by moving the item.
     #[inline(always)]
-    fn replace<V: Codec>(
+    fn replace<V: Storage>(
         &self,
         leaf: &Locked<'_>,
         found: Found,

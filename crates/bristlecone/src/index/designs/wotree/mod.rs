@@ -152,7 +152,7 @@ use self::layout::Shape;
 use self::log::Log;
 use self::nodes::Nodes;
 use crate::index::options::{Parameters, design_options};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::items::{Items, Values};
@@ -226,7 +226,7 @@ impl Base {
 }
 
 /// Guards that keep the records alive that an operation reads.
-struct Pins<K: KeyCodec, V: Codec> {
+struct Pins<K: KeyCodec, V: Storage> {
     keys: K::Guard,
     values: V::Guard,
 }
@@ -273,7 +273,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     }
 
     #[inline(always)]
-    fn pin<V: Codec>(&self) -> Pins<K, V> {
+    fn pin<V: Storage>(&self) -> Pins<K, V> {
         Pins { keys: K::pin(), values: V::pin() }
     }
 

@@ -8,7 +8,7 @@ use super::WoTree;
 use super::inner::{Aim, Step};
 use super::layout::State;
 use crate::index::Read;
-use crate::index::parts::codec::{Codec, KeyCodec, Record};
+use crate::index::parts::codec::{KeyCodec, Record, Storage};
 use crate::index::parts::optimistic_lock::{LockState, OptimisticLock, Version};
 
 /// Maximum number of nodes that a descent usually passes, unless it must move right very often.
@@ -117,7 +117,7 @@ pub(super) struct At<'t> {
     pub detour: bool,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Read<K, V> for WoTree<K, M> {
+impl<K: KeyCodec, V: Storage, M: Medium> Read<K, V> for WoTree<K, M> {
     /// Records damage, too; `check` and every write report it.
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let pins = self.pin::<V>();
@@ -351,7 +351,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Returns whether the value of an item is readable. A record whose header is damaged would appear as an empty
     /// value.
     #[inline(always)]
-    pub(super) fn has_value<V: Codec>(&self, key: u64, value: u64) -> bool {
+    pub(super) fn has_value<V: Storage>(&self, key: u64, value: u64) -> bool {
         V::INLINE
             || !self.values.records.is_empty_at(value)
             || self.is_really_empty(self.verify_value::<V>(key, value, &V::pin()))
@@ -359,7 +359,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
 
     /// Verifies the checksum of a value's record, and compares its owner with the item's key: a record of zeros has the
     /// checksum of an empty one.
-    pub(super) fn verify_value<V: Codec>(&self, key: u64, value: u64, guard: &V::Guard) -> Result<()> {
+    pub(super) fn verify_value<V: Storage>(&self, key: u64, value: u64, guard: &V::Guard) -> Result<()> {
         self.values.of::<V>().verify_held(value, guard)?;
         if V::INLINE || self.values.records.owner_at(value) == Some(key) {
             return Ok(());
@@ -374,7 +374,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
 
     /// Returns whether both words of an item are readable.
     #[inline(always)]
-    pub(super) fn is_there<V: Codec>(&self, (key, value): &(u64, u64)) -> bool {
+    pub(super) fn is_there<V: Storage>(&self, (key, value): &(u64, u64)) -> bool {
         let has_key =
             K::INLINE || !self.keys.records.is_empty_at(*key) || self.is_really_empty(self.keys.verify(*key));
         has_key && self.has_value::<V>(*key, *value)
@@ -388,7 +388,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Looks a key up as [`get`](Read::get) does, where a damaged key or separator may have led a search astray. An
     /// absent key must be between two sound ones, in a leaf between sound separators: other keys cannot mislead a
     /// search that ends there.
-    fn look_closely<V: Codec>(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
+    fn look_closely<V: Storage>(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let pins = self.pin::<V>();
         let mut path = Path::default();
         for round in 0.. {

@@ -10,7 +10,7 @@ use super::layout::SLOTS_MAX;
 use super::leaf::{Read, View, WRONG_ORDER};
 use super::read::{At, NoTrail, Path};
 use super::{Pins, WoTree};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::parts::optimistic_lock::Stale;
 use crate::index::scan::{precedes, succeeds};
 use crate::index::visit::behind;
@@ -25,7 +25,7 @@ struct Ends<K: KeyCodec> {
     above: bool,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, M> {
+impl<K: KeyCodec, V: Storage, M: Medium> Scan<K, V> for WoTree<K, M> {
     fn scan_forward(&self, bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>), into: &mut Batch<K, V>) -> bool {
         let pins = self.pin::<V>();
         let mut leaf = [(0, 0); SLOTS_MAX];
@@ -122,7 +122,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Scan<K, V> for WoTree<K, M> {
 type LeafWords = [(u64, u64); SLOTS_MAX];
 
 /// Returns an owned item.
-fn owned<K: KeyCodec, V: Codec>((key, value): (K::Ref<'_>, V::Ref<'_>)) -> (K::Owned, V::Owned) {
+fn owned<K: KeyCodec, V: Storage>((key, value): (K::Ref<'_>, V::Ref<'_>)) -> (K::Owned, V::Owned) {
     (K::owned(key), V::owned(value))
 }
 
@@ -130,7 +130,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Reads the next leaf of an ascending scan, starting at the fence of the `batch`, and sets the fence to the
     /// beginning of the leaf behind it. Returns the requested items of the leaf, and whether the scan continues; `None`
     /// at its end, or after an error recorded in the batch.
-    fn next_leaf<V: Codec>(
+    fn next_leaf<V: Storage>(
         &self,
         bounds: (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
         pins: &Pins<K, V>,
@@ -185,14 +185,14 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
 
     /// Records why a scan ends before the last leaf.
     #[cold]
-    fn cut_short<V: Codec>(&self, error: Error, into: &mut Batch<K, V>) -> bool {
+    fn cut_short<V: Storage>(&self, error: Error, into: &mut Batch<K, V>) -> bool {
         self.note_error(&error);
         into.fail(error)
     }
 
     /// Records damage. A lenient scan continues behind it, others end here.
     #[cold]
-    fn meet_damage<V: Codec>(&self, what: &str, node: u64, into: &mut Batch<K, V>) {
+    fn meet_damage<V: Storage>(&self, what: &str, node: u64, into: &mut Batch<K, V>) {
         self.note_damage(what, node);
         if !into.lenient {
             into.fail(self.damaged(what, node));
@@ -219,7 +219,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     }
 
     /// Returns the items of validated words, except those without readable records.
-    fn items<'w, V: Codec>(
+    fn items<'w, V: Storage>(
         &'w self,
         words: &'w [(u64, u64)],
         pins: &'w Pins<K, V>,
@@ -230,7 +230,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     }
 
     /// Reads the words of a leaf, ascending. Returns the requested ones.
-    fn collect<V: Codec>(
+    fn collect<V: Storage>(
         &self,
         at: &At<'_>,
         (from, to): (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),
@@ -283,7 +283,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     }
 
     /// Verifies the checksums of the records of all keys, and of the requested values.
-    fn verify_items<V: Codec>(
+    fn verify_items<V: Storage>(
         &self,
         words: &[(u64, u64)],
         (from, to): (Bound<K::Ref<'_>>, Bound<K::Ref<'_>>),

@@ -6,7 +6,7 @@ use super::leaf::{Found, View};
 use super::nodes::{Locked, NodeLock};
 use super::read::At;
 use super::{Pins, WoTree};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::{Removed, Swapped, Write, WriteMode};
 
 /// Follow-up work after a change of a leaf.
@@ -18,7 +18,7 @@ pub(super) enum Change<R> {
     Full,
 }
 
-impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for WoTree<K, M> {
+impl<K: KeyCodec, V: Storage, M: Medium> Write<K, V> for WoTree<K, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
         self.with_leaf::<V, _>(key, Some(value), |leaf, view, found, pins| match (found, mode) {
             (Ok(found), WriteMode::New) => Ok(Change::Done(Some(self.value_of::<V>(found, pins)?))),
@@ -59,7 +59,7 @@ impl<K: KeyCodec, V: Codec, M: Medium> Write<K, V> for WoTree<K, M> {
 impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Removes the item of `key`, if its value is `expected` where one is given.
     #[inline(always)]
-    fn delete<V: Codec>(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
+    fn delete<V: Storage>(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         self.with_leaf::<V, _>(key, None, |leaf, view, found, pins| {
             let Ok(found) = found else { return Ok(Change::Done(Err(None))) };
             let old = self.value_of::<V>(found, pins)?;
@@ -83,7 +83,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
 
     /// Reserves space for records before a leaf is locked, because the liveness check takes time. If
     /// there is none, the write itself fails, or does not need it.
-    fn prepare<V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>) {
+    fn prepare<V: Storage>(&self, key: K::Ref<'_>, value: V::Ref<'_>) {
         let _ = self.keys.prepare(key, &|offset| self.refers_to_key(offset));
         let _ = self.values.of::<V>().prepare(value, &|offset| self.refers_to_value(offset));
     }
@@ -91,7 +91,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Runs `change` on the locked leaf of `key`, with the key's item or its position; retries
     /// without space if some can be freed. `value` is the new value, if any.
     #[inline(always)]
-    fn with_leaf<V: Codec, R>(
+    fn with_leaf<V: Storage, R>(
         &self,
         key: K::Ref<'_>,
         value: Option<V::Ref<'_>>,
@@ -156,7 +156,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     }
 
     /// Returns the value of an item, or an error if its record is damaged.
-    fn value_of<V: Codec>(&self, found: Found, pins: &Pins<K, V>) -> Result<V::Owned> {
+    fn value_of<V: Storage>(&self, found: Found, pins: &Pins<K, V>) -> Result<V::Owned> {
         if !self.has_value::<V>(found.key, found.value) {
             self.verify_value::<V>(found.key, found.value, &V::pin())?;
         }
@@ -164,7 +164,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     }
 
     /// Adds an item that the leaf does not hold; returns `false` if it has no space.
-    fn add<V: Codec>(
+    fn add<V: Storage>(
         &self,
         leaf: &Locked<'_>,
         view: &View,
@@ -199,7 +199,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     }
 
     /// Sets the item's value.
-    fn replace<V: Codec>(
+    fn replace<V: Storage>(
         &self,
         leaf: &Locked<'_>,
         found: Found,

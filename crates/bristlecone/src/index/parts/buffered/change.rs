@@ -2,7 +2,7 @@
 
 use bristlecone_pm::{Flushed, LogEntry, Medium, Result, Step};
 
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::parts::items::{Items, Values};
 
 /// A change of one key, as words.
@@ -33,7 +33,7 @@ impl Change {
     /// Writes the out-of-line data: the key, unless it has a word already, and the value, unless
     /// the change removes the key.
     #[inline(always)]
-    pub fn write<K: KeyCodec, V: Codec, M: Medium>(
+    pub fn write<K: KeyCodec, V: Storage, M: Medium>(
         (keys, values): (&Items<K, M>, &Values<M>),
         (leaf, known): (u64, Option<u64>),
         key: K::Ref<'_>,

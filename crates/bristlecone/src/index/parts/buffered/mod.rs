@@ -41,7 +41,7 @@ pub use self::log::{ASIDE_MIN, Backoff, RESERVED_CHUNKS, TreeLog};
 pub use self::recover::{Replayed, Survivor};
 pub use self::salvage::salvage;
 pub use self::write::{Found, Hint, InLeaf, Outcome, Writer};
-use super::codec::{Codec, KeyCodec};
+use super::codec::{KeyCodec, Storage};
 use super::counter::Counter;
 use super::items::{Items, Values};
 use super::no_room::Epochs;
@@ -49,7 +49,7 @@ use super::slot::{Slot, bits};
 use crate::index::{Described, TreeStats};
 
 /// The guards of keys and values.
-pub type Guards<K, V> = (<K as Codec>::Guard, <V as Codec>::Guard);
+pub type Guards<K, V> = (<K as Storage>::Guard, <V as Storage>::Guard);
 
 /// The tree's state on the medium except its log, and its item count.
 pub struct Store<L, K, M: Medium> {

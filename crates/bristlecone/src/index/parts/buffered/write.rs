@@ -6,7 +6,7 @@ use std::sync::RwLockReadGuard;
 use bristlecone_pm::{Medium, Result};
 
 use super::{Backoff, Change, Guards, LeafLayout, Store, TreeLog};
-use crate::index::parts::codec::{Codec, KeyCodec};
+use crate::index::parts::codec::{KeyCodec, Storage};
 use crate::index::{Removed, Swapped, WriteMode};
 
 /// The expected result of a lookup, which determines where it searches first.
@@ -73,7 +73,7 @@ impl<L: LeafLayout, K: KeyCodec, M: Medium> Store<L, K, M> {
     /// Writes out-of-line data before anything else: write 1. For the leaf at an offset, and the key's word if it has
     /// one.
     #[inline(always)]
-    pub fn write_records<V: Codec>(
+    pub fn write_records<V: Storage>(
         &self,
         (leaf, known): (u64, Option<u64>),
         key: K::Ref<'_>,
@@ -110,7 +110,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, M: Medium>: Deref<Target = Store<L,
     fn enter(&self, key: K::Ref<'_>, hint: Hint, guard: &K::Guard) -> (Self::Place<'_>, Found);
 
     /// Sets or removes the value of a key. The caller knows that this changes something.
-    fn change<V: Codec>(
+    fn change<V: Storage>(
         &self,
         place: Self::Place<'_>,
         found: Found,
@@ -128,7 +128,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, M: Medium>: Deref<Target = Store<L,
     /// Calls `write` at the locked place of a key, with the state of the key, until it returns a result. Retries
     /// without space if some can be reclaimed.
     #[inline(always)]
-    fn write_at<V: Codec, R>(
+    fn write_at<V: Storage, R>(
         &self,
         key: K::Ref<'_>,
         hint: Hint,
@@ -159,7 +159,12 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, M: Medium>: Deref<Target = Store<L,
 
     /// Writes an item subject to `mode`; returns the previous value.
     #[inline(always)]
-    fn put<V: Codec>(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
+    fn put<V: Storage>(
+        &self,
+        key: K::Ref<'_>,
+        value: V::Ref<'_>,
+        mode: WriteMode,
+    ) -> Result<Option<V::Owned>> {
         let hint = if mode == WriteMode::Update { Hint::Present } else { Hint::Absent };
         self.write_at::<V, _>(key, hint, |place, found, guards| {
             let old = found.value.map(|word| V::owned(self.values.of::<V>().read(word, &guards.1)));
@@ -173,7 +178,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, M: Medium>: Deref<Target = Store<L,
 
     /// Replaces the value of a key by `new` if it is `expected`; otherwise returns the value found instead.
     #[inline(always)]
-    fn swap<V: Codec>(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
+    fn swap<V: Storage>(&self, key: K::Ref<'_>, expected: V::Ref<'_>, new: V::Ref<'_>) -> Result<Swapped<V>> {
         self.write_at::<V, _>(key, Hint::Present, |place, found, guards| {
             let Some(word) = found.value else { return Ok(Some(Err(None))) };
             let old = self.values.of::<V>().read(word, &guards.1);
@@ -187,7 +192,7 @@ pub trait Writer<L: LeafLayout, K: KeyCodec, M: Medium>: Deref<Target = Store<L,
 
     /// Removes the item of a key, if its value is `expected` where one is given.
     #[inline(always)]
-    fn delete<V: Codec>(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
+    fn delete<V: Storage>(&self, key: K::Ref<'_>, expected: Option<V::Ref<'_>>) -> Result<Removed<V>> {
         self.write_at::<V, _>(key, Hint::Present, |place, found, guards| {
             let Some(word) = found.value else { return Ok(Some(Err(None))) };
             let old = V::owned(self.values.of::<V>().read(word, &guards.1));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use bristlecone_pm::Memory;
 
 use super::*;
-use crate::index::parts::codec::{Codec, Inline, Record};
+use crate::index::parts::codec::{Inline, Record, Storage};
 use crate::index::parts::optimistic_lock::OptimisticLock;
 
 /// Small enough that nodes split frequently: 8 entries, and 7 of byte strings.
