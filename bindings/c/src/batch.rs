@@ -57,7 +57,7 @@ pub unsafe extern "C" fn bristlecone_batch_put(
     unsafe {
         in_pool_with_key(batch, tree, (key, key_bytes), |batch, tree, key| {
             let value = VALUE.passed(tree.value_kind(), (value, value_bytes))?;
-            note(batch, |batch| batch.insert(tree, key, value))
+            note(batch, |batch| batch.insert(tree, key, &value))
         })
     }
 }
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn bristlecone_batch_expect(
     unsafe {
         in_pool_with_key(batch, tree, (key, key_bytes), |batch, tree, key| {
             let expected = VALUE.passed_or_absent(tree.value_kind(), (value, value_bytes))?;
-            note(batch, |batch| batch.expect(tree, key, expected))
+            note(batch, |batch| batch.expect(tree, key, expected.as_ref()))
         })
     }
 }

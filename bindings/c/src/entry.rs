@@ -70,10 +70,10 @@ pub fn with(tree: *const TreeHandle, work: impl FnOnce(&OpenTree) -> Outcome) ->
 pub unsafe fn with_key(
     tree: *const TreeHandle,
     key: Passed,
-    work: impl FnOnce(&OpenTree, Datum<'_>) -> Outcome,
+    work: impl FnOnce(&OpenTree, &Datum<'_>) -> Outcome,
 ) -> c_int {
     // SAFETY: as the caller says.
-    with(tree, |open| work(open, unsafe { KEY.passed(open.tree.key_kind(), key) }?))
+    with(tree, |open| work(open, &unsafe { KEY.passed(open.tree.key_kind(), key) }?))
 }
 
 /// Calls `work` with an open tree, and a key and a value of it.
@@ -86,10 +86,10 @@ pub unsafe fn with_item(
     tree: *const TreeHandle,
     key: Passed,
     value: Passed,
-    work: impl FnOnce(&OpenTree, Datum<'_>, Datum<'_>) -> Outcome,
+    work: impl FnOnce(&OpenTree, &Datum<'_>, &Datum<'_>) -> Outcome,
 ) -> c_int {
     // SAFETY: as the caller says.
-    unsafe { with_key(tree, key, |open, key| work(open, key, VALUE.passed(open.value_kind(), value)?)) }
+    unsafe { with_key(tree, key, |open, key| work(open, key, &VALUE.passed(open.value_kind(), value)?)) }
 }
 
 /// Calls `work` with an object begun in a pool, and a tree of that pool.
@@ -117,13 +117,13 @@ pub unsafe fn in_pool_with_key<H: Handle<Open = InPool<T>>, T>(
     handle: *const H,
     tree: *const TreeHandle,
     key: Passed,
-    work: impl FnOnce(&T, &Tree, Datum<'_>) -> Outcome,
+    work: impl FnOnce(&T, &Tree, &Datum<'_>) -> Outcome,
 ) -> c_int
 where
     InPool<T>: Open,
 {
     in_pool(handle, tree, |begun, open| {
         // SAFETY: as the caller says.
-        work(begun, &open.tree, unsafe { KEY.passed(open.tree.key_kind(), key) }?)
+        work(begun, &open.tree, &unsafe { KEY.passed(open.tree.key_kind(), key) }?)
     })
 }

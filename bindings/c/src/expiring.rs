@@ -46,7 +46,7 @@ pub unsafe extern "C" fn bristlecone_tree_expiring(
         open(tree, expiring, |inside| {
             let open = inside.get()?;
             let (tree, member) = (open.tree.clone(), Arc::clone(&open.member));
-            Ok(OpenTree { words: None, live: Some(Box::new(tree.clone().expiring()?)), tree, member })
+            Ok(OpenTree { live: Some(Box::new(tree.clone().try_expiring()?)), tree, member })
         })
     }
 }
@@ -81,7 +81,7 @@ unsafe fn with_expiring(
     tree: *const TreeHandle,
     key: (*const c_void, usize),
     value: (*const c_void, usize),
-    work: impl FnOnce(&OpenTree, Datum<'_>, Datum<'_>) -> Outcome,
+    work: impl FnOnce(&OpenTree, &Datum<'_>, &Datum<'_>) -> Outcome,
 ) -> c_int {
     // SAFETY: as the caller says.
     unsafe {
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn bristlecone_expiring_compare_and_swap(
             tree.expiring()?;
             let value = |passed| VALUE.passed_or_absent(tree.value_kind(), passed);
             let (expected, wanted) = (value((expected, expected_bytes))?, value((wanted, wanted_bytes))?);
-            match tree.compare_and_swap(key, expected, wanted, expiry_of(expires_ms)) {
+            match tree.compare_and_swap(key, expected.as_ref(), wanted.as_ref(), expiry_of(expires_ms)) {
                 Err(CasError::Found(held)) => {
                     if let Some(held) = held {
                         show_to(show, context, tree.value_kind(), &held);

@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use bristlecone_rs::dynamic::{self, Datum, Kind};
-use bristlecone_rs::{Range, Snapshot, SnapshotRange, Tree};
+use bristlecone_rs::dynamic::{self, Datum, Dynamic, Kind};
+use bristlecone_rs::{Range, Snapshot, SnapshotRange};
 
 use crate::argument::{expect_array, give};
 use crate::data::{self, KEY};
@@ -38,7 +38,6 @@ pub struct Iter {
 struct Lent {
     _tree: Option<Box<dynamic::Tree>>,
     _live: Option<Box<dynamic::ExpiringTree>>,
-    _words: Option<Box<Tree<u64, u64>>>,
     _snapshot: Option<Arc<Snapshot>>,
 }
 
@@ -56,7 +55,7 @@ enum Items {
     Words(Box<Range<'static, u64, u64>>),
     Any(dynamic::Range<'static>),
     Live(dynamic::ExpiringRange<'static>),
-    Then(Box<SnapshotRange<'static, dynamic::Tree>>),
+    Then(Box<SnapshotRange<'static, Dynamic, Dynamic>>),
 }
 
 /// An end of an iterator.
@@ -92,13 +91,7 @@ impl Iter {
     unsafe fn new(open: &OpenTree, range: *const KeyRange) -> Outcome<Self> {
         // SAFETY: as the caller says.
         let bounds = unsafe { bounds(open.tree.key_kind(), range) }?;
-        if let (Some(words), Some(keys)) = (&open.words, bounds.words()) {
-            let words = Box::new(words.clone());
-            // SAFETY: in a box, which `State` drops after its items; the results of these do not borrow.
-            let items = Items::Words(Box::new(unsafe { extend(&*words) }.range(keys)));
-            return Ok(Self::of(open, items, Lent { _words: Some(words), ..Lent::default() }));
-        }
-        Self::within(open, &open.tree.bounds(bounds.keys)?)
+        Self::within(open, &open.tree.bounds(bounds.keys())?)
     }
 
     /// Returns an iterator over the items within bounds, live ones if the handle shows only these.
@@ -106,17 +99,21 @@ impl Iter {
         if let Some(live) = &open.live {
             let live = live.clone();
             // SAFETY: in a box, which `State` drops after its items; the results of these do not borrow.
-            let items = Items::Live(unsafe { extend(&*live) }.range_within(bounds)?);
+            let items = Items::Live(unsafe { extend(&*live) }.range_within(bounds));
             return Ok(Self::of(open, items, Lent { _live: Some(live), ..Lent::default() }));
         }
         let tree = Box::new(open.tree.clone());
         // SAFETY: in a box, which `State` drops after its items; the results of these do not borrow.
-        let items = Items::Any(unsafe { extend(&*tree) }.range_within(bounds)?);
+        let lent = unsafe { extend(&*tree) };
+        let items = match lent.words_within(bounds)? {
+            Some(words) => Items::Words(Box::new(words)),
+            None => Items::Any(lent.range_within(bounds)),
+        };
         Ok(Self::of(open, items, Lent { _tree: Some(tree), ..Lent::default() }))
     }
 
     /// Returns an iterator over the keys with a prefix.
-    fn of_prefix(open: &OpenTree, prefix: Datum<'_>) -> Outcome<Self> {
+    fn of_prefix(open: &OpenTree, prefix: &Datum<'_>) -> Outcome<Self> {
         Self::within(open, &open.tree.prefix_bounds(prefix)?)
     }
 
@@ -131,7 +128,7 @@ impl Iter {
         let (tree, snapshot) = (Box::new(open.tree.clone()), Arc::clone(&then.begun));
         // SAFETY: in a box and an `Arc`, which `State` drops after its items; the results of these do not borrow.
         let (of_tree, of_snapshot) = unsafe { (extend(&*tree), extend(&*snapshot)) };
-        let items = Items::Then(Box::new(of_snapshot.tree(of_tree).range(bounds.keys)));
+        let items = Items::Then(Box::new(of_snapshot.tree(of_tree).range(bounds.keys())));
         let lent = Lent { _tree: Some(tree), _snapshot: Some(snapshot), ..Lent::default() };
         Ok(Self::of(open, items, lent))
     }
@@ -226,7 +223,7 @@ pub unsafe extern "C" fn bristlecone_iter_open_prefix(
     unsafe {
         open(tree, iter, |inside| {
             let open = inside.get()?;
-            Iter::of_prefix(open, KEY.passed(open.tree.key_kind(), (prefix, prefix_bytes))?)
+            Iter::of_prefix(open, &KEY.passed(open.tree.key_kind(), (prefix, prefix_bytes))?)
         })
     }
 }

@@ -207,10 +207,10 @@ pub unsafe extern "C" fn bristlecone_remove_many_u64(
 unsafe fn show_one(tree: &Tree, key: &Bytes, index: usize, show: ShowAt, context: *mut c_void) -> Outcome {
     // SAFETY: as the caller says.
     let key = unsafe { KEY.passed(tree.key_kind(), key.passed()) }?;
-    tree.get_with(key, |held| {
+    tree.get_with(&key, |held| {
         if let Some(show) = show {
             let mut buffer = Vec::new();
-            let value = data::write(tree.value_kind(), &held, &mut buffer);
+            let value = data::write(tree.value_kind(), held, &mut buffer);
             // SAFETY: as the caller says.
             unsafe { show(context, index, value.as_ptr().cast(), value.len()) };
         }
@@ -268,7 +268,9 @@ pub unsafe extern "C" fn bristlecone_put_many(
             Ok((key, value))
         };
         let put = |group: Range<usize>| {
-            change_data(group, item, |items: &[(Datum<'_>, Datum<'_>)]| tree.upsert_many(items))
+            change_data(group, item, |items: &[(Datum<'_>, Datum<'_>)]| {
+                tree.upsert_many(&items.iter().map(|(key, value)| (key, value)).collect::<Vec<_>>())
+            })
         };
         // SAFETY: as the header says.
         unsafe { each_group(count, done, put) }
@@ -299,7 +301,9 @@ pub unsafe extern "C" fn bristlecone_remove_many(
         };
         let mut old = Vec::new();
         let remove = |group: Range<usize>| {
-            change_data(group, key, |keys: &[Datum<'_>]| tree.remove_many(keys, &mut old))
+            change_data(group, key, |keys: &[Datum<'_>]| {
+                tree.remove_many(&keys.iter().collect::<Vec<_>>(), &mut old)
+            })
         };
         // SAFETY: as the header says.
         unsafe { each_group(count, done, remove) }

@@ -111,7 +111,7 @@ pub struct OpenPool {
 impl OpenPool {
     /// Wraps a tree of the pool for its handle.
     pub fn has(&self, tree: dynamic::Tree) -> OpenTree {
-        OpenTree { words: tree.as_u64().cloned(), tree, live: None, member: Arc::clone(&self.members) }
+        OpenTree { tree, live: None, member: Arc::clone(&self.members) }
     }
 
     /// Wraps an object begun in the pool for its handle.
@@ -132,8 +132,6 @@ type Held = Option<Datum<'static>>;
 
 /// An open tree.
 pub struct OpenTree {
-    /// The tree, if its keys and values are `u64`.
-    pub words: Option<Tree<u64, u64>>,
     pub tree: dynamic::Tree,
     /// The same tree, if the handle shows only values that have not expired.
     pub live: Option<Box<dynamic::ExpiringTree>>,
@@ -164,28 +162,28 @@ impl OpenTree {
 
     /// Calls `show` with the value of a key.
     #[inline]
-    pub fn get_with<R>(&self, key: Datum<'_>, show: impl FnOnce(Datum<'_>) -> R) -> Result<Option<R>> {
+    pub fn get_with<R>(&self, key: &Datum<'_>, show: impl FnOnce(&Datum<'_>) -> R) -> Result<Option<R>> {
         match &self.live {
             None => self.tree.get_with(key, show),
             Some(live) => live.get_with(key, |value, _| show(value)),
         }
     }
 
-    pub fn contains(&self, key: Datum<'_>) -> Result<bool> {
+    pub fn contains(&self, key: &Datum<'_>) -> Result<bool> {
         match &self.live {
             None => self.tree.contains_key(key),
             Some(live) => live.contains_key(key),
         }
     }
 
-    pub fn upsert(&self, key: Datum<'_>, value: Datum<'_>, expiry: Option<Expiry>) -> Result<()> {
+    pub fn upsert(&self, key: &Datum<'_>, value: &Datum<'_>, expiry: Option<Expiry>) -> Result<()> {
         match &self.live {
             None => self.tree.upsert(key, value),
             Some(live) => live.upsert(key, value, expiry),
         }
     }
 
-    pub fn insert(&self, key: Datum<'_>, value: Datum<'_>, expiry: Option<Expiry>) -> Result<Held> {
+    pub fn insert(&self, key: &Datum<'_>, value: &Datum<'_>, expiry: Option<Expiry>) -> Result<Held> {
         match &self.live {
             None => self.tree.insert(key, value),
             Some(live) => live.insert(key, value, expiry),
@@ -194,8 +192,8 @@ impl OpenTree {
 
     pub fn try_insert(
         &self,
-        key: Datum<'_>,
-        value: Datum<'_>,
+        key: &Datum<'_>,
+        value: &Datum<'_>,
         expiry: Option<Expiry>,
     ) -> std::result::Result<(), TryInsertError<Datum<'static>>> {
         match &self.live {
@@ -204,14 +202,14 @@ impl OpenTree {
         }
     }
 
-    pub fn update(&self, key: Datum<'_>, value: Datum<'_>, expiry: Option<Expiry>) -> Result<Held> {
+    pub fn update(&self, key: &Datum<'_>, value: &Datum<'_>, expiry: Option<Expiry>) -> Result<Held> {
         match &self.live {
             None => self.tree.update(key, value),
             Some(live) => live.update(key, value, expiry),
         }
     }
 
-    pub fn remove(&self, key: Datum<'_>) -> Result<Held> {
+    pub fn remove(&self, key: &Datum<'_>) -> Result<Held> {
         match &self.live {
             None => self.tree.remove(key),
             Some(live) => live.remove(key),
@@ -220,9 +218,9 @@ impl OpenTree {
 
     pub fn compare_and_swap(
         &self,
-        key: Datum<'_>,
-        expected: Option<Datum<'_>>,
-        wanted: Option<Datum<'_>>,
+        key: &Datum<'_>,
+        expected: Option<&Datum<'_>>,
+        wanted: Option<&Datum<'_>>,
         expiry: Option<Expiry>,
     ) -> std::result::Result<(), CasError<Datum<'static>>> {
         let Some(live) = &self.live else { return self.tree.compare_and_swap(key, expected, wanted) };
@@ -233,7 +231,7 @@ impl OpenTree {
     /// Returns the tree of `u64` keys and values.
     #[inline(always)]
     pub fn words(&self) -> Outcome<&Tree<u64, u64>> {
-        self.words.as_ref().ok_or_else(|| self.no_words())
+        self.tree.as_u64().ok_or_else(|| self.no_words())
     }
 
     #[cold]

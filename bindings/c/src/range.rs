@@ -39,19 +39,14 @@ unsafe impl Versioned for KeyRange {}
 
 /// A range of keys of a kind.
 pub struct Bounds<'a> {
-    pub keys: (Bound<Datum<'a>>, Bound<Datum<'a>>),
+    from: Bound<Datum<'a>>,
+    to: Bound<Datum<'a>>,
 }
 
 impl Bounds<'_> {
-    /// Returns the keys, if they are words.
-    pub fn words(&self) -> Option<(Bound<u64>, Bound<u64>)> {
-        let word = |bound: &Bound<Datum<'_>>| match bound {
-            Bound::Included(Datum::U64(key)) => Some(Bound::Included(*key)),
-            Bound::Excluded(Datum::U64(key)) => Some(Bound::Excluded(*key)),
-            Bound::Unbounded => Some(Bound::Unbounded),
-            _ => None,
-        };
-        Some((word(&self.keys.0)?, word(&self.keys.1)?))
+    /// Returns the range as calls of the library take it.
+    pub fn keys(&self) -> (Bound<&Datum<'_>>, Bound<&Datum<'_>>) {
+        (self.from.as_ref(), self.to.as_ref())
     }
 }
 
@@ -79,5 +74,5 @@ pub unsafe fn bounds<'a>(kind: &Kind, range: *const KeyRange) -> Outcome<Bounds<
     };
     let from = bound((range.from, range.from_bytes), range.flags & BRISTLECONE_FROM_EXCLUDED == 0)?;
     let to = bound((range.to, range.to_bytes), range.flags & BRISTLECONE_TO_INCLUDED != 0)?;
-    Ok(Bounds { keys: (from, to) })
+    Ok(Bounds { from, to })
 }

@@ -76,9 +76,7 @@ pub unsafe extern "C" fn bristlecone_get(
     // SAFETY: as the header says.
     unsafe {
         with_key(tree, (key, key_bytes), |tree, key| {
-            there(
-                tree.get_with(key, |held| copy_to(tree.value_kind(), &held, value, capacity, value_bytes))?,
-            )?
+            there(tree.get_with(key, |held| copy_to(tree.value_kind(), held, value, capacity, value_bytes))?)?
         })
     }
 }
@@ -99,7 +97,7 @@ pub unsafe extern "C" fn bristlecone_get_with(
     // SAFETY: as the header says.
     unsafe {
         with_key(tree, (key, key_bytes), |tree, key| {
-            there(tree.get_with(key, |held| show_to(show, context, tree.value_kind(), &held))?)
+            there(tree.get_with(key, |held| show_to(show, context, tree.value_kind(), held))?)
         })
     }
 }

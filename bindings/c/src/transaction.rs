@@ -85,7 +85,7 @@ pub unsafe extern "C" fn bristlecone_transaction_put(
     unsafe {
         in_pool_with_key(transaction, tree, (key, key_bytes), |transaction, tree, key| {
             let value = VALUE.passed(tree.value_kind(), (value, value_bytes))?;
-            transaction.alone(|transaction| Ok(transaction.insert(tree, key, value)?))
+            transaction.alone(|transaction| Ok(transaction.insert(tree, key, &value)?))
         })
     }
 }
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn bristlecone_transaction_scan(
         // SAFETY: as the header says.
         let range = unsafe { bounds(open.tree.key_kind(), range) }?;
         // SAFETY: as the header says.
-        transaction.alone(|transaction| unsafe { scan(transaction, &open.tree, range, show, context) })
+        transaction.alone(|transaction| unsafe { scan(transaction, &open.tree, &range, show, context) })
     })
 }
 
@@ -133,12 +133,12 @@ pub unsafe extern "C" fn bristlecone_transaction_scan(
 unsafe fn scan(
     transaction: &Transaction,
     tree: &Tree,
-    range: Bounds<'_>,
+    range: &Bounds<'_>,
     show: ShowItem,
     context: *mut c_void,
 ) -> Outcome {
     let (mut keys, mut values) = (Vec::new(), Vec::new());
-    for item in transaction.range(tree, range.keys) {
+    for item in transaction.range(tree, range.keys()) {
         let (key, value) = item?;
         keys.clear();
         values.clear();

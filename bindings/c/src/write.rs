@@ -145,7 +145,7 @@ pub unsafe extern "C" fn bristlecone_remove_range(
     with(tree, |tree| {
         // SAFETY: as the header says.
         let (tree, range) = (tree.entries()?, unsafe { bounds(tree.tree.key_kind(), range) }?);
-        let count = tree.remove_range(range.keys)?;
+        let count = tree.remove_range(range.keys())?;
         // SAFETY: as the header says.
         unsafe { give(removed, count) };
         Ok(())
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn bristlecone_compare_and_swap(
         with_key(tree, (key, key_bytes), |tree, key| {
             let value = |passed| VALUE.passed_or_absent(tree.value_kind(), passed);
             let (expected, wanted) = (value((expected, expected_bytes))?, value((wanted, wanted_bytes))?);
-            match tree.compare_and_swap(key, expected, wanted, None) {
+            match tree.compare_and_swap(key, expected.as_ref(), wanted.as_ref(), None) {
                 Err(CasError::Found(held)) => {
                     if let Some(held) = held {
                         show_to(show, context, tree.value_kind(), &held);

@@ -12,7 +12,7 @@ use pyo3::types::{PyDateTime, PyDelta, PyTuple};
 
 use crate::absent::Absent;
 use crate::convert::{Role, datum, python};
-use crate::handle::Tree;
+use crate::handle::{Tree, lent};
 use crate::open::Given;
 use crate::view::{Items, Rest, What};
 
@@ -107,7 +107,7 @@ impl ExpiringTree {
 
     fn find<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (py, datum) = (key.py(), self.key(key)?);
-        let found = self.tree.get().slot.live(py, false, |live| live.get(datum))?;
+        let found = self.tree.get().slot.live(py, false, |live| live.get(&datum))?;
         found.map(|value| python(py, &value)).transpose()
     }
 
@@ -121,7 +121,7 @@ impl ExpiringTree {
     ) -> PyResult<Items> {
         let tree = self.tree.get();
         let bounds = tree.between(ends, inclusive)?;
-        let bounds = tree.slot.read(py, |tree| tree.bounds(bounds))?;
+        let bounds = tree.slot.read(py, |tree| tree.bounds(lent(&bounds)))?;
         Ok(Items::new(self.tree.clone_ref(py), Rest::Live(bounds), what, reverse))
     }
 }
@@ -138,13 +138,13 @@ impl ExpiringTree {
 
     fn __delitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let datum = self.key(key)?;
-        let removed = self.tree.get().slot.live(key.py(), true, |live| live.remove(datum))?;
+        let removed = self.tree.get().slot.live(key.py(), true, |live| live.remove(&datum))?;
         removed.map(drop).ok_or_else(|| no_key(key))
     }
 
     fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         let datum = self.key(key)?;
-        self.tree.get().slot.live(key.py(), false, |live| live.contains_key(datum))
+        self.tree.get().slot.live(key.py(), false, |live| live.contains_key(&datum))
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<Items> {
@@ -183,9 +183,9 @@ impl ExpiringTree {
         let (key, value) = (self.key(key)?, self.value(value)?);
         self.tree.get().slot.live(py, true, |live| {
             if overwrite {
-                return live.upsert(key, value, at).map(|()| true);
+                return live.upsert(&key, &value, at).map(|()| true);
             }
-            match live.try_insert(key, value, at) {
+            match live.try_insert(&key, &value, at) {
                 Ok(()) => Ok(true),
                 Err(TryInsertError::Present(_)) => Ok(false),
                 Err(other) => other.into_present().map(|_| false),
@@ -206,7 +206,7 @@ impl ExpiringTree {
         let py = key.py();
         let At(at) = At::new(py, expires, ttl)?;
         let (key, value) = (self.key(key)?, self.value(value)?);
-        let replaced = self.tree.get().slot.live(py, true, |live| live.insert(key, value, at))?;
+        let replaced = self.tree.get().slot.live(py, true, |live| live.insert(&key, &value, at))?;
         Ok(replaced.map(|value| python(py, &value)).transpose()?.or(default))
     }
 
@@ -228,7 +228,7 @@ impl ExpiringTree {
         let key = self.key(key)?;
         self.tree.get().slot.live(py, true, |live| {
             let at = at.unwrap_or_else(|| live.default_expiry());
-            match live.compare_and_swap(key, expected, new.map(|new| (new, at))) {
+            match live.compare_and_swap(&key, expected.as_ref(), new.as_ref().map(|new| (new, at))) {
                 Ok(()) => Ok(true),
                 Err(found) => found.into_found().map(|_| false),
             }
@@ -247,7 +247,7 @@ impl ExpiringTree {
             return Err(PyTypeError::new_err(told));
         }
         let (py, datum) = (key.py(), self.key(key)?);
-        match self.tree.get().slot.live(py, true, |live| live.remove(datum))? {
+        match self.tree.get().slot.live(py, true, |live| live.remove(&datum))? {
             Some(value) => python(py, &value),
             None => default.get_item(0).map_err(|_| no_key(key)),
         }
@@ -256,7 +256,7 @@ impl ExpiringTree {
     /// Returns when a key expires, in milliseconds since 1970; `None` for never. An absent key is a `KeyError`.
     fn expiry(&self, key: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
         let datum = self.key(key)?;
-        let found = self.tree.get().slot.live(key.py(), false, |live| live.expiry(datum))?;
+        let found = self.tree.get().slot.live(key.py(), false, |live| live.expiry(&datum))?;
         found.map(millis).ok_or_else(|| no_key(key))
     }
 
@@ -272,7 +272,7 @@ impl ExpiringTree {
         let py = key.py();
         let At(at) = At::new(py, expires, ttl)?;
         let datum = self.key(key)?;
-        let previous = self.tree.get().slot.live(py, true, |live| live.set_expiry(datum, at))?;
+        let previous = self.tree.get().slot.live(py, true, |live| live.set_expiry(&datum, at))?;
         previous.map(millis).ok_or_else(|| no_key(key))
     }
 

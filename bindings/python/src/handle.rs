@@ -26,6 +26,11 @@ pub struct Tree {
 /// Bounds of keys.
 pub type Between = (std::ops::Bound<Datum<'static>>, std::ops::Bound<Datum<'static>>);
 
+/// Returns bounds as calls of the library take them.
+pub fn lent(bounds: &Between) -> (std::ops::Bound<&Datum<'_>>, std::ops::Bound<&Datum<'_>>) {
+    (bounds.0.as_ref(), bounds.1.as_ref())
+}
+
 /// A value in the tree's form, before it becomes a datum.
 type Stored<'py> = Bound<'py, PyAny>;
 
@@ -76,9 +81,9 @@ impl Tree {
         let (py, slot) = (key.py(), &self.slot);
         let key = self.key(key)?;
         let found = if is_plain(&slot.values) {
-            slot.read(py, |tree| tree.get_with(key, |value| python(py, &value)))?
+            slot.read(py, |tree| tree.get_with(&key, |value| python(py, value)))?
         } else {
-            slot.read(py, |tree| tree.get(key))?.map(|value| python(py, &value))
+            slot.read(py, |tree| tree.get(&key))?.map(|value| python(py, &value))
         };
         found.map(|stored| self.decode(stored?)).transpose()
     }
@@ -86,13 +91,13 @@ impl Tree {
     pub fn upsert(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let stored = self.encode(value)?;
         let (datum, value) = (self.key(key)?, self.value(&stored)?);
-        self.slot.write(key.py(), |tree| tree.upsert(datum, value))
+        self.slot.write(key.py(), |tree| tree.upsert(&datum, &value))
     }
 
     pub fn remove<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = key.py();
         let datum = self.key(key)?;
-        let removed = self.slot.write(py, |tree| tree.remove(datum))?;
+        let removed = self.slot.write(py, |tree| tree.remove(&datum))?;
         removed.map(|value| self.shown(py, &value)).transpose()
     }
 
@@ -108,7 +113,7 @@ impl Tree {
                 return Err(PyValueError::new_err(format!("keys of type {kind} have no prefixes")));
             }
         };
-        self.slot.read(prefix.py(), |tree| tree.prefix_bounds(datum))
+        self.slot.read(prefix.py(), |tree| tree.prefix_bounds(&datum))
     }
 
     pub fn between(
@@ -128,10 +133,10 @@ impl Tree {
     pub fn near<'py>(
         &self,
         key: &Bound<'py, PyAny>,
-        look: impl FnOnce(&Dynamic, Datum<'_>) -> bristlecone::Result<Option<Item>>,
+        look: impl FnOnce(&Dynamic, &Datum<'_>) -> bristlecone::Result<Option<Item>>,
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let (py, key) = (key.py(), self.key(key)?);
-        let item = self.slot.read(py, |tree| look(tree, key))?;
+        let item = self.slot.read(py, |tree| look(tree, &key))?;
         item.map(|(key, value)| self.pair(py, &key, &value)).transpose()
     }
 
@@ -145,7 +150,7 @@ impl Tree {
     ) -> PyResult<View> {
         let (tree, whole) = (slf.get(), ends.iter().all(Option::is_none));
         let bounds = tree.between(ends, inclusive)?;
-        let bounds = tree.slot.read(py, |tree| tree.bounds(bounds))?;
+        let bounds = tree.slot.read(py, |tree| tree.bounds(lent(&bounds)))?;
         Ok(View { tree: slf, bounds, what, reverse, whole })
     }
 
@@ -176,7 +181,7 @@ impl Tree {
     ) -> PyResult<Option<Datum<'static>>> {
         let stored = self.encode(value)?;
         let (datum, value) = (self.key(key)?, self.value(&stored)?);
-        self.slot.write(key.py(), |tree| match tree.try_insert(datum, value) {
+        self.slot.write(key.py(), |tree| match tree.try_insert(&datum, &value) {
             Ok(()) => Ok(None),
             Err(TryInsertError::Present(there)) => Ok(Some(there)),
             Err(other) => other.into_present().map(Some),

@@ -125,6 +125,11 @@ fn told(count: usize, done: std::result::Result<(), ManyError>) -> (usize, Resul
     }
 }
 
+/// Returns keys as calls of the library take them.
+fn lent<'a>(keys: &'a [Datum<'a>]) -> Vec<&'a Datum<'a>> {
+    keys.iter().collect()
+}
+
 /// Returns whether a tree has `u64` for keys and values.
 fn has_words(tree: &Tree) -> bool {
     (&tree.slot.keys, &tree.slot.values) == (&Kind::U64, &Kind::U64)
@@ -158,7 +163,10 @@ pub fn put(tree: &Tree, keys: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) -> P
         expect_pairs(some.len(), theirs.len())?;
         Ok(some.into_iter().zip(theirs).collect())
     };
-    let apply = |tree: &Dynamic, items: Vec<_>| told(items.len(), tree.upsert_many(&items));
+    let apply = |tree: &Dynamic, items: Vec<(Datum<'_>, Datum<'_>)>| {
+        let lent: Vec<_> = items.iter().map(|(key, value)| (key, value)).collect();
+        told(items.len(), tree.upsert_many(&lent))
+    };
     in_turn(py, tree, some, apply).map(drop)
 }
 
@@ -196,8 +204,8 @@ fn lookup<'py>(
         }
         keys => {
             let mut data = Vec::new();
-            let apply = |tree: &Dynamic, keys: Vec<_>| {
-                let looked = tree.get_many(&keys, &mut data);
+            let apply = |tree: &Dynamic, keys: Vec<Datum<'_>>| {
+                let looked = tree.get_many(&lent(&keys), &mut data);
                 data.drain(..).for_each(&mut note);
                 (keys.len(), looked)
             };
@@ -249,8 +257,8 @@ pub fn columns<'py>(
 pub fn contains<'py>(tree: &Tree, keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let (py, mut source, mut found) = (keys.py(), Source::new(keys)?, Vec::new());
     let mut some_found = Vec::new();
-    let apply = |tree: &Dynamic, keys: Vec<_>| {
-        let looked = tree.contains_many(&keys, &mut some_found);
+    let apply = |tree: &Dynamic, keys: Vec<Datum<'_>>| {
+        let looked = tree.contains_many(&lent(&keys), &mut some_found);
         found.extend(some_found.drain(..).map(u8::from));
         (keys.len(), looked)
     };
@@ -266,8 +274,8 @@ pub fn contains<'py>(tree: &Tree, keys: &Bound<'py, PyAny>) -> PyResult<Bound<'p
 pub fn remove(tree: &Tree, keys: &Bound<'_, PyAny>) -> PyResult<usize> {
     let (py, mut source, mut removed) = (keys.py(), Source::new(keys)?, 0);
     let mut old = Vec::new();
-    let apply = |tree: &Dynamic, keys: Vec<_>| {
-        let done = tree.remove_many(&keys, &mut old);
+    let apply = |tree: &Dynamic, keys: Vec<Datum<'_>>| {
+        let done = tree.remove_many(&lent(&keys), &mut old);
         removed += old.drain(..).flatten().count();
         told(keys.len(), done)
     };

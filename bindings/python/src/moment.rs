@@ -11,7 +11,7 @@ use pyo3::sync::MutexExt;
 use crate::absent::Absent;
 use crate::error::raise;
 use crate::gate::Gate;
-use crate::handle::{Between, Tree};
+use crate::handle::{Between, Tree, lent};
 use crate::slot::{Shared, Slot};
 use crate::view::{Items, Rest, What, some_of};
 
@@ -24,7 +24,7 @@ pub enum Seen {
 }
 
 impl Seen {
-    fn get(&self, tree: &Dynamic, key: Datum<'_>) -> Result<Option<Datum<'static>>> {
+    fn get(&self, tree: &Dynamic, key: &Datum<'_>) -> Result<Option<Datum<'static>>> {
         match self {
             Self::Snapshot(snapshot) => snapshot.tree(tree).get(key),
             Self::Transaction(transaction) => lock(transaction).get(tree, key),
@@ -32,7 +32,7 @@ impl Seen {
     }
 
     fn items(&self, tree: &Dynamic, within: &Between, backward: bool, most: usize) -> Result<Vec<Item>> {
-        let within = (within.0.as_ref().map(Datum::borrowed), within.1.as_ref().map(Datum::borrowed));
+        let within = lent(within);
         match self {
             Self::Snapshot(snapshot) => some_of(snapshot.tree(tree).range(within), backward, most),
             Self::Transaction(transaction) => some_of(lock(transaction).range(tree, within), backward, most),
@@ -40,7 +40,7 @@ impl Seen {
     }
 
     /// Writes a key's value, or removes the key.
-    fn put(&self, tree: &Dynamic, key: Datum<'_>, value: Option<Datum<'_>>) -> Result<()> {
+    fn put(&self, tree: &Dynamic, key: &Datum<'_>, value: Option<&Datum<'_>>) -> Result<()> {
         let Self::Transaction(transaction) = self else { return Err(Error::ReadOnly) };
         match value {
             Some(value) => lock(transaction).insert(tree, key, value),
@@ -124,7 +124,7 @@ impl Moment {
         let py = key.py();
         self.expect_own(py, tree)?;
         let datum = tree.key(key)?;
-        let value = self.with(py, &tree.slot, |seen, tree| seen.get(tree, datum))?;
+        let value = self.with(py, &tree.slot, |seen, tree| seen.get(tree, &datum))?;
         value.map_or(Ok(default), |value| tree.shown(py, &value))
     }
 
@@ -154,7 +154,7 @@ impl Moment {
         self.expect_own(py, tree)?;
         let stored = tree.encode(value)?;
         let (key, value) = (tree.key(key)?, tree.value(&stored)?);
-        self.with(py, &tree.slot, |seen, tree| seen.put(tree, key, Some(value)))
+        self.with(py, &tree.slot, |seen, tree| seen.put(tree, &key, Some(&value)))
     }
 
     /// Removes a key when the transaction is committed.
@@ -162,7 +162,7 @@ impl Moment {
         let py = key.py();
         self.expect_own(py, tree)?;
         let key = tree.key(key)?;
-        self.with(py, &tree.slot, |seen, tree| seen.put(tree, key, None))
+        self.with(py, &tree.slot, |seen, tree| seen.put(tree, &key, None))
     }
 
     /// Commits the transaction.
@@ -262,9 +262,9 @@ impl Batch {
             let mut batch = pool.batch();
             for (tree, (_, key, change)) in trees.iter().zip(changes) {
                 match change {
-                    Change::Put(value) => batch.insert(tree, key, value),
-                    Change::Remove => batch.remove(tree, key),
-                    Change::Expect(value) => batch.expect(tree, key, value),
+                    Change::Put(value) => batch.insert(tree, &key, &value),
+                    Change::Remove => batch.remove(tree, &key),
+                    Change::Expect(value) => batch.expect(tree, &key, value.as_ref()),
                 };
             }
             drop(trees);

@@ -22,7 +22,7 @@ pub struct Open {
 
 impl Open {
     fn new(tree: Tree) -> Self {
-        let live = tree.clone().expiring().ok();
+        let live = tree.clone().try_expiring().ok();
         Self { tree, live }
     }
 

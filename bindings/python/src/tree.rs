@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyGenericAlias, PyTuple, PyType};
 
 use crate::absent::Absent;
 use crate::expiring::ExpiringTree;
-use crate::handle::Tree;
+use crate::handle::{Tree, lent};
 use crate::many;
 use crate::pool::{issues, stats};
 use crate::view::{Items, View, What};
@@ -39,13 +39,13 @@ impl Tree {
 
     fn __delitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let datum = self.key(key)?;
-        let removed = self.slot.write(key.py(), |tree| tree.remove(datum))?;
+        let removed = self.slot.write(key.py(), |tree| tree.remove(&datum))?;
         removed.map(drop).ok_or_else(|| no_key(key))
     }
 
     pub fn __contains__(&self, key: &Bound<'_, PyAny>) -> PyResult<bool> {
         let datum = self.key(key)?;
-        self.slot.read(key.py(), |tree| tree.contains_key(datum))
+        self.slot.read(key.py(), |tree| tree.contains_key(&datum))
     }
 
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
@@ -95,7 +95,7 @@ impl Tree {
         let py = key.py();
         let stored = self.encode(value)?;
         let (datum, value) = (self.key(key)?, self.value(&stored)?);
-        let replaced = self.slot.write(py, |tree| tree.insert(datum, value))?;
+        let replaced = self.slot.write(py, |tree| tree.insert(&datum, &value))?;
         Ok(replaced.map(|value| self.shown(py, &value)).transpose()?.or(default))
     }
 
@@ -130,7 +130,7 @@ impl Tree {
         let expected = stored.0.as_ref().map(|stored| self.value(stored)).transpose()?;
         let new = stored.1.as_ref().map(|stored| self.value(stored)).transpose()?;
         let key = self.key(key)?;
-        self.slot.write(py, |tree| match tree.compare_and_swap(key, expected, new) {
+        self.slot.write(py, |tree| match tree.compare_and_swap(&key, expected.as_ref(), new.as_ref()) {
             Ok(()) => Ok(true),
             Err(found) => found.into_found().map(|_| false),
         })
@@ -281,7 +281,7 @@ impl Tree {
         inclusive: (bool, bool),
     ) -> PyResult<u64> {
         let bounds = self.between([start, stop], inclusive)?;
-        self.slot.work(py, |tree| tree.remove_range(bounds))
+        self.slot.work(py, |tree| tree.remove_range(lent(&bounds)))
     }
 
     /// Removes the items whose keys have a prefix, as `remove_range` does; returns how many.

@@ -70,7 +70,7 @@ impl View {
         self.tree
             .get()
             .slot
-            .read(py, |tree| Ok(tree.range_within(&self.bounds)?.next().transpose()?.is_some()))
+            .read(py, |tree| Ok(tree.range_within(&self.bounds).next().transpose()?.is_some()))
     }
 
     fn __contains__(&self, py: Python<'_>, it: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -196,12 +196,12 @@ impl Columns {
             Some(items) if backward => self.take_words(items.rev().take(wanted))?,
             Some(items) => self.take_words(items.take(wanted))?,
             None => {
-                let items = tree.range_within(bounds)?;
+                let items = tree.range_within(bounds);
                 if backward { self.take(items.rev(), wanted)? } else { self.take(items, wanted)? }
             }
         };
         if let Some(last) = last.filter(|_| some == wanted) {
-            tree.narrow(bounds, last, backward)?;
+            tree.narrow(bounds, &last, backward)?;
         }
         Ok(some)
     }
@@ -316,14 +316,14 @@ impl Rest {
     ) -> PyResult<Vec<(Datum<'static>, Datum<'static>)>> {
         match self {
             Self::Tree(bounds) => slot.read(py, |tree| {
-                let read = some_of(tree.range_within(bounds)?, backward, most)?;
+                let read = some_of(tree.range_within(bounds), backward, most)?;
                 if let Some((last, _)) = read.last() {
                     tree.narrow(bounds, last, backward)?;
                 }
                 Ok(read)
             }),
             Self::Live(bounds) => slot.live(py, false, |live| {
-                let read = some_of(live.range_within(bounds)?, backward, most)?;
+                let read = some_of(live.range_within(bounds), backward, most)?;
                 if let Some((last, _)) = read.last() {
                     live.entries().narrow(bounds, last, backward)?;
                 }
