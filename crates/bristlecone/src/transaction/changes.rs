@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bristlecone_pm::{Error, Result};
 
 use super::any_tree::{AnyTree, rank};
-use super::handle::Link;
+use super::link::Link;
 use crate::index::parts::codec::GROUP;
 use crate::index::parts::encoded::Encoded;
 use crate::{Key, Pool, Tree, Value};

@@ -24,7 +24,7 @@ use super::any_tree::AnyTree;
 use super::apply::TREE_CHUNKS;
 use super::commit::recorded;
 use super::epoch::{Damage, Epoch};
-use super::handle::Link;
+use super::link::Link;
 use super::record::{self, KeyRange};
 use crate::Pool;
 use crate::index::any::CommitOutcome;

@@ -9,7 +9,7 @@ use bristlecone_pm::{Error, Result};
 use super::any_tree::{AnyTree, TypedScan, hash};
 use super::epoch::{Epoch, Held};
 use super::epochs::Hold;
-use super::handle::Link;
+use super::link::Link;
 use super::merge::{Bounds, Merge, Overlay};
 use crate::api::tree_write::Stored;
 use crate::index::of_any::unlike;
