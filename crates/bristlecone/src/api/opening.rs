@@ -93,6 +93,7 @@ impl PoolOptions {
         if is_writers {
             return Err(Error::invalid("a followed pool must exist and uses the options of its writer"));
         }
+        // A lookup may read memory that the writer has reused, and then panic where it checks a bound. It is repeated.
         if cfg!(panic = "abort") {
             return Err(Error::invalid("following a pool requires panic unwinding: set panic = \"unwind\""));
         }

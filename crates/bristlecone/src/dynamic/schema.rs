@@ -15,7 +15,8 @@ use crate::{Design, Key, Prefix, Value};
 /// Keys, or values, of a kind that is known at run time: operations take and return [`Datum`]s.
 ///
 /// [`Pool::dynamic_tree`](crate::Pool::dynamic_tree) and
-/// [`TreeOptions::create_dynamic`](crate::TreeOptions::create_dynamic) return trees of them.
+/// [`TreeOptions::create_dynamic`](crate::TreeOptions::create_dynamic) return trees of them. Calls that open a tree by its
+/// types return [`Error::Invalid`] for this one: its kind is not known then.
 #[derive(Debug)]
 pub struct Dynamic;
 

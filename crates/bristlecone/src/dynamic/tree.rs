@@ -2,38 +2,34 @@
 
 use bristlecone_pm::{Error, Result};
 
-use super::schema::{Keys, Values};
+use super::schema::Values;
 use super::{Dynamic, ExpiringTree, Kind, Tree};
 use crate::{Design, Expiring, Value};
 
 impl<V: Value> crate::Tree<Dynamic, V> {
     /// Returns the tree's name at the time it was opened.
     pub fn name(&self) -> &str {
-        &self.schema().name
+        &self.keys.name
     }
 
     /// Returns the kind of the tree's keys.
     pub fn key_kind(&self) -> &Kind {
-        &self.schema().kind
+        &self.keys.kind
     }
 
     /// Returns the tree's design.
     pub fn design(&self) -> Design {
-        self.schema().design
+        self.keys.design
     }
 
     /// Returns the options of the tree's design by name.
     pub fn options(&self) -> &[(&'static str, u64)] {
-        &self.schema().options
+        &self.keys.options
     }
 
     /// Returns the typed tree if keys and values are `u64`, for calls whose data are arrays of these.
     pub fn as_u64(&self) -> Option<&crate::Tree<u64, u64>> {
-        self.schema().words.as_ref()
-    }
-
-    fn schema(&self) -> &Keys {
-        &self.keys
+        self.keys.words.as_ref()
     }
 }
 
