@@ -63,7 +63,7 @@ pub struct Postcard<T>(PhantomData<fn() -> T>);
 /// # let pool = bristlecone::Pool::temporary()?;
 /// let settings = pool.tree::<&str, Json<Vec<String>>>("settings")?;
 /// settings.insert("languages", &vec!["de".into(), "rw".into()])?;
-/// let shown = pool.dynamic_tree("settings")?.get("languages")?;
+/// let shown = pool.dynamic_tree("settings")?.get(&"languages".into())?;
 /// assert_eq!(shown, Some(bristlecone::dynamic::Datum::Json(r#"["de","rw"]"#.into())));
 /// # drop((settings, pool));
 /// # Ok::<(), bristlecone::Error>(())
