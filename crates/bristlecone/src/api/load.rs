@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use bristlecone_pm::{Error, Result, TreeId, TreeSpec};
+use bristlecone_pm::{Error, Result, TreeId};
 
 use super::{key, value};
 use crate::api::tree_options::are_words;
@@ -162,17 +162,7 @@ impl TreeOptions {
         fill: impl FnOnce(&mut Loader<'_, K, V>) -> Result<()>,
     ) -> Result<Tree<K, V>> {
         let schema = (K::fixed()?, V::fixed()?);
-        self.create_filled(&self.spec(K::kind(), V::kind())?, are_words::<K, V>(), schema, fill)
-    }
-
-    /// Creates the tree with explicit kinds, which must have the encodings of `K` and `V`.
-    pub(crate) fn create_filled<K: Key, V: Value>(
-        &self,
-        spec: &TreeSpec,
-        are_words: (bool, bool),
-        schema: (K::Schema, V::Schema),
-        fill: impl FnOnce(&mut Loader<'_, K, V>) -> Result<()>,
-    ) -> Result<Tree<K, V>> {
+        let spec = &self.spec(K::kind(), V::kind())?;
         let (mut fill, mut panicked, recorded) = (Some(fill), None, Cell::new(None));
         let journal = self.pool().0.journal.get();
         let mut filled = |index: &AnyIndex| {
@@ -202,7 +192,7 @@ impl TreeOptions {
             Ok(())
         };
         let created = self.pool().create_index(|| {
-            let created = self.pool().0.file.create_filled(spec, are_words, &mut filled);
+            let created = self.pool().0.file.create_filled(spec, are_words::<K, V>(), &mut filled);
             let mut lsn = None;
             if let (Some(journal), Some((recorded, aside))) = (journal, recorded.take()) {
                 lsn = recorded.end(&created, |(entry, _)| Some(entry.id));

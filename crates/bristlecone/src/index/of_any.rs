@@ -36,7 +36,7 @@ pub fn of_any<K: Codec, V: Codec>(tree: &Shared<K, V>) -> Shared<Any, Any> {
 /// # Errors
 ///
 /// [`Error::Corrupted`] if it is of another one: a defect, or damage in the commit log.
-pub fn lent<'a, C: Codec>(item: Item<'a>) -> Result<C::Ref<'a>> {
+fn lent<'a, C: Codec>(item: Item<'a>) -> Result<C::Ref<'a>> {
     C::of_item(item).ok_or_else(unlike)
 }
 

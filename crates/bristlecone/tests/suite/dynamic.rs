@@ -108,6 +108,16 @@ fn data_of_other_kinds_are_refused() {
     assert_eq!(refused(words.range(&Datum::Unit..).next().unwrap().unwrap_err()), text);
     assert_eq!(refused(words.range(..&Datum::Unit).next_back().unwrap().unwrap_err()), text);
     assert_eq!((words.len().unwrap(), words.get(&datum(-5)).unwrap()), (1, Some(Datum::Bool(true))));
+    // A call of many keys stops before a datum of another kind.
+    let (one, yes, other) = (datum(1), datum(true), datum("x"));
+    let done = words.upsert_many(&[(&one, &yes), (&other, &yes)]).unwrap_err();
+    assert_eq!(
+        (done.done, done.error.to_string()),
+        (1, r#"the tree "words" has keys of type i32, not str"#.into())
+    );
+    assert!(words.get_many(&[&one, &other], &mut Vec::new()).is_err());
+    assert_eq!(words.remove_many(&[&one, &other, &datum(-5)], &mut Vec::new()).unwrap_err().done, 1);
+    assert_eq!((words.len().unwrap(), words.get(&datum(-5)).unwrap()), (1, Some(Datum::Bool(true))));
 
     let kind = "(str, Option<[u8; 2]>)".parse().unwrap();
     let records = pool.tree_options("records").create_dynamic(&kind, &Kind::Bytes).unwrap();
@@ -220,6 +230,7 @@ fn what_is_not_of_its_kind_is_reported() {
     let issues = dynamic.check();
     assert_eq!(issues.len(), 1);
     assert_eq!((&*issues[0].location, &*issues[0].what), ("values", "10 of them are no str"));
+    assert_eq!(typed.check(), issues);
     assert_eq!(pool.check_tree("t").unwrap(), (100, issues));
 
     // The previous value cannot be returned, but the write is applied; an error would mean that nothing was

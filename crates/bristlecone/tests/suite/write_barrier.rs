@@ -91,7 +91,7 @@ const OF_WORDS: &[Way<Words>] = &[
     }),
 ];
 
-/// The same for a tree of strings to strings.
+/// The operations that change those keys, as text, of a tree of strings.
 const OF_STRINGS: &[Way<Strings>] = &[
     ("insert", |_, tree| {
         tree.insert("1", "x").unwrap();
