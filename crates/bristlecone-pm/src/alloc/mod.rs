@@ -4,6 +4,7 @@
 mod heap;
 mod records;
 mod slots;
+mod sparse;
 mod sweep;
 
 pub use self::heap::{ChunkRange, Heap, HeapSpec, HeapStats, Liveness};
@@ -11,3 +12,4 @@ pub(crate) use self::records::is_record_class;
 pub use self::records::{
     Census, KEY_BYTES_MAX, RecordSpec, Records, VALUE_BYTES_MAX, record_bytes_max, record_slot_bytes,
 };
+pub use self::sparse::Sparse;

@@ -308,6 +308,12 @@ impl<M: Medium> PoolFile<M> {
         self.medium().prefetch(self.region.base().wrapping_add(offset as usize));
     }
 
+    /// Prefetches the line of an offset for writing.
+    #[inline(always)]
+    pub fn prefetch_to_write(&self, offset: u64) {
+        crate::prefetch_to_write(self.region.base().wrapping_add(offset as usize));
+    }
+
     /// Prefetches all lines of a range that begins with a line.
     #[inline(always)]
     pub fn prefetch_lines(&self, offset: u64, bytes: usize) {

@@ -63,6 +63,8 @@ impl<T> Released<T> {
     #[inline]
     pub fn pop(&self) -> Option<T> {
         match self.memory.followed() {
+            // Usually there is none. A look at the queue has no fence.
+            None if self.queue.is_empty() => None,
             None => self.queue.pop(),
             Some(segment) => self.pop_followed(segment),
         }

@@ -12,7 +12,7 @@ use crate::index::parts::items::{Items, Values};
 use crate::index::parts::optimistic_lock::Version;
 use crate::index::parts::search::Level;
 use crate::index::parts::volatile_index::{Cursor, Step, VolatileIndex};
-use crate::index::parts::words::{Sorted, WORDS_MAX, Words};
+use crate::index::parts::words::{Order, WORDS_MAX, Words};
 
 /// Whether a leaf has items outside the bounds on either side.
 #[derive(Clone, Copy, Default)]
@@ -44,10 +44,13 @@ pub trait Leafwise<K: KeyCodec> {
     /// Prefetches the persistent part of a leaf, which the volatile part locates.
     fn prefetch_items(&self, leaf: u32);
     /// Reads a leaf's items into the empty `words`. Returns `None` if the leaf has changed since
-    /// `version`.
+    /// `version`. While the version is the same, each position has the same key, or none.
     fn snapshot(&self, leaf: u32, version: Version, words: &mut Words) -> Option<()>;
     /// Prefetches the records of a leaf whose persistent part is already cached.
     fn prefetch_records(&self, leaf: u32);
+    /// Prefetches the records of the items at some positions of a leaf whose persistent part is already cached. Accepts any
+    /// positions.
+    fn prefetch_some(&self, leaf: u32, positions: &[u8]);
     /// Prefetches the record of a key's word, if it has one.
     fn prefetch_key(&self, word: u64);
     /// Prefetches the record of a value's word, if it has one.
@@ -179,69 +182,146 @@ pub trait Leafwise<K: KeyCodec> {
         let mut words = Words::default();
         self.snapshot(leaf, version, &mut words)?;
         into.entries.clear();
-        Some(self.append::<DESCENDING, V>(&words, bounds, into, &guards))
+        Some(self.append::<DESCENDING, V>(Some((leaf, version)), &words, bounds, into, &guards))
+    }
+
+    /// Returns the order of the items of a leaf, if one is given, and whether all of them were verified just now.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a key that had to be read is damaged, unless the caller is `lenient`.
+    #[inline(always)]
+    fn order(
+        &self,
+        leaf: Option<(u32, Version)>,
+        words: &Words,
+        guard: &K::Guard,
+        lenient: bool,
+    ) -> Result<(Order, bool)> {
+        let remembered = self.inner().orders().zip(leaf);
+        if let Some((orders, (leaf, version))) = remembered
+            && let Some(order) = orders.find(leaf, version, words.taken())
+        {
+            return Ok((order, false));
+        }
+        if !K::INLINE {
+            words.iter().for_each(|(_, [key, _])| self.prefetch_key(key));
+        }
+        let order = words.order::<K>(self.level(), |word| self.key_at(word, guard, lenient))?;
+        if let Some((orders, (leaf, version))) = remembered.filter(|_| !lenient) {
+            orders.remember(leaf, version, words.taken(), &order);
+        }
+        Ok((order, true))
     }
 
     /// Appends the requested items of a leaf, in `DESCENDING` or ascending order.
     #[inline(always)]
     fn append<const DESCENDING: bool, V: Storage>(
         &self,
+        leaf: Option<(u32, Version)>,
         words: &Words,
         bounds: Bounds<'_, '_, K>,
         into: &mut Batch<K, V>,
         guards: &(K::Guard, V::Guard),
     ) -> Outside {
-        if !(K::INLINE && V::INLINE) {
-            words.iter().for_each(|(_, [key, value])| {
-                self.prefetch_key(key);
-                self.prefetch_value(value);
-            });
+        if into.damage.is_some() {
+            return Outside::default();
         }
         let lenient = into.lenient;
         let value_at =
             |word, damage: &mut Option<Error>| self.value_at::<V>(word, &guards.1, lenient, damage);
-        let read = (|word| self.key_at(word, &guards.0, lenient), value_at);
-        append::<K, V, DESCENDING>(self.level(), words, bounds, into, read)
+        if K::INLINE && V::INLINE {
+            return append_words::<K, V, DESCENDING>(self.level(), words, bounds, into, value_at);
+        }
+        words.iter().for_each(|(_, [key, value])| {
+            self.prefetch_key(key);
+            self.prefetch_value(value);
+        });
+        match self.order(leaf, words, &guards.0, lenient) {
+            Ok((order, is_verified)) => {
+                let key_at = |word| self.key_at(word, &guards.0, lenient || is_verified);
+                append_ordered::<K, V, DESCENDING>(&order, words, bounds, into, (key_at, value_at))
+            }
+            Err(error) => {
+                into.fail(error);
+                Outside::default()
+            }
+        }
     }
 }
 
 /// Appends the requested items, in `DESCENDING` or ascending order. One function reads the words of keys, with their
-/// checksums, and one reads the words of values and notes damage. All keys of the leaf are verified, because any of them
-/// might be a requested one. After a mismatch, `into` has failed.
+/// checksums, and one reads the words of values and notes damage. After a mismatch, `into` has failed.
 #[inline(always)]
 pub fn append<'g, K: KeyCodec, V: Storage, const DESCENDING: bool>(
     level: Level,
     words: &Words,
-    (from, to): Bounds<'_, '_, K>,
+    bounds: Bounds<'_, '_, K>,
     into: &mut Batch<K, V>,
     (key_of, value_of): (impl Fn(u64) -> Result<K::Ref<'g>>, impl Fn(u64, &mut Option<Error>) -> V::Ref<'g>),
 ) -> Outside {
     if into.damage.is_some() {
         return Outside::default();
     }
-    // `place` may overwrite an entry, which leaks if it owns heap memory.
-    if !(K::INLINE && V::INLINE) {
-        let mut items = Sorted::<K>::default();
-        if let Err(error) = words.sort(level, key_of, &mut items) {
-            into.fail(error);
-            return Outside::default();
-        }
-        let start = items.count_while(|key| precedes::<K>(key, from));
-        let end = items.count_while(|key| !succeeds::<K>(key, to));
-        let wanted = items.range(start..end.max(start));
-        let mut damage = None;
-        let copy = |(key, value): (K::Ref<'g>, u64)| (K::owned(key), V::owned(value_of(value, &mut damage)));
-        if DESCENDING {
-            into.entries.extend(wanted.rev().map(copy));
-        } else {
-            into.entries.extend(wanted.map(copy));
-        }
-        if let Some(error) = damage {
-            into.fail(error);
-            return Outside::default();
-        }
-        return Outside { below: start > 0, above: end < items.count() };
+    if K::INLINE && V::INLINE {
+        return append_words::<K, V, DESCENDING>(level, words, bounds, into, value_of);
     }
+    match words.order::<K>(level, &key_of) {
+        Ok(order) => append_ordered::<K, V, DESCENDING>(&order, words, bounds, into, (key_of, value_of)),
+        Err(error) => {
+            into.fail(error);
+            Outside::default()
+        }
+    }
+}
+
+/// Appends the requested ones of ordered items. The keys of all requested items are read, and those that are compared
+/// with the bounds.
+#[inline(always)]
+fn append_ordered<'g, K: KeyCodec, V: Storage, const DESCENDING: bool>(
+    order: &Order,
+    words: &Words,
+    (from, to): Bounds<'_, '_, K>,
+    into: &mut Batch<K, V>,
+    (key_of, value_of): (impl Fn(u64) -> Result<K::Ref<'g>>, impl Fn(u64, &mut Option<Error>) -> V::Ref<'g>),
+) -> Outside {
+    let mut damage = None;
+    let mut copy = || -> Result<Outside> {
+        let key_at = |at| key_of(words.at(at)[0]);
+        let all = 0..order.count();
+        let start = order.count_while(all.clone(), |at| Ok(precedes::<K>(key_at(at)?, from)))?;
+        let end = order.count_while(start..all.end, |at| Ok(!succeeds::<K>(key_at(at)?, to)))?;
+        into.entries.reserve(end - start);
+        let mut push = |at| -> Result<()> {
+            let [key, value] = words.at(at);
+            into.entries.push((K::owned(key_of(key)?), V::owned(value_of(value, &mut damage))));
+            Ok(())
+        };
+        let mut wanted = order.range(start..end);
+        if DESCENDING {
+            wanted.rev().try_for_each(push)?
+        } else {
+            wanted.try_for_each(&mut push)?
+        }
+        Ok(Outside { below: start > 0, above: end < all.end })
+    };
+    let copied = copy();
+    copied.and_then(|outside| damage.map_or(Ok(outside), Err)).unwrap_or_else(|error| {
+        into.fail(error);
+        Outside::default()
+    })
+}
+
+/// Appends the requested items of words, in `DESCENDING` or ascending order.
+#[inline(always)]
+fn append_words<'g, K: KeyCodec, V: Storage, const DESCENDING: bool>(
+    level: Level,
+    words: &Words,
+    bounds: Bounds<'_, '_, K>,
+    into: &mut Batch<K, V>,
+    value_of: impl Fn(u64, &mut Option<Error>) -> V::Ref<'g>,
+) -> Outside {
+    // `place` may overwrite an entry, which leaks if it owns heap memory.
     const {
         assert!(
             !(K::INLINE && V::INLINE && std::mem::needs_drop::<(K::Owned, V::Owned)>()),
@@ -252,7 +332,8 @@ pub fn append<'g, K: KeyCodec, V: Storage, const DESCENDING: bool>(
     let before = into.entries.len();
     let spare = &mut into.entries.spare_capacity_mut()[..WORDS_MAX];
     let mut damage = None;
-    words.place::<DESCENDING>(level, |place, [key, value]: [u64; 2]| {
+    words.place::<DESCENDING>(level, |place, at| {
+        let [key, value] = words.at(at);
         spare[place].write((K::owned(K::of_word(key)), V::owned(value_of(value, &mut damage))));
     });
     if let Some(error) = damage {
@@ -261,7 +342,7 @@ pub fn append<'g, K: KeyCodec, V: Storage, const DESCENDING: bool>(
     }
     // SAFETY: each place of an item was written.
     unsafe { into.entries.set_len(before + words.count()) };
-    trim::<K, V, DESCENDING>((from, to), &mut into.entries, before)
+    trim::<K, V, DESCENDING>(bounds, &mut into.entries, before)
 }
 
 /// Removes unrequested entries from `begin` on: they are at the ends, and most leaves have none.

@@ -1,13 +1,13 @@
 //! Visiting items in order without copying them, one leaf at a time.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::{Bound, ControlFlow, Range};
 
 use bristlecone_pm::Result;
 
 use super::scan::{Bounds, Leafwise, precedes, shorten, succeeds};
 use crate::index::parts::codec::{Codec, KeyCodec, Storage};
 use crate::index::parts::volatile_index::{Cursor, Step};
-use crate::index::parts::words::{Sorted, Words};
+use crate::index::parts::words::{Order, Words};
 use crate::index::{Batch, Visit};
 
 /// Position of a visit.
@@ -32,6 +32,36 @@ pub fn behind<'k, 'a: 'k, 'b: 'k, K: Codec>(
     (last.as_ref().map_or(from, |last| Bound::Excluded(K::borrow(last))), to)
 }
 
+/// Items ahead whose records a visit prefetches.
+const DISTANCE: usize = 8;
+
+/// Returns the number of items that `precede` the first one to visit. If the records are not `cached` yet, those that are
+/// compared are prefetched together, by `prefetch`.
+#[inline(always)]
+fn begin(
+    order: &Order,
+    is_cold: bool,
+    precedes: impl Fn(usize) -> Result<bool>,
+    prefetch: impl Fn(Range<usize>),
+) -> Result<usize> {
+    let (count, step) = (order.count(), order.count().div_ceil(DISTANCE).max(1));
+    if !is_cold {
+        // Most leaves are visited from their first item on.
+        let all = if count > 0 && !precedes(order.range(0..1).sum())? { 0..0 } else { 0..count };
+        return order.count_while(all, precedes);
+    }
+    (step..count).step_by(step).for_each(|place| prefetch(place..place + 1));
+    let mut low = 0;
+    for place in (step..count).step_by(step) {
+        if !precedes(order.range(place..place + 1).sum())? {
+            break;
+        }
+        low = place;
+    }
+    prefetch(low..low + step);
+    order.count_while(low..count.min(low + step), precedes)
+}
+
 /// Visits the items of the next leaf, verified. Returns `Break` at the end, or if `visit` breaks.
 pub fn visit_leaf<K: KeyCodec, V: Storage, L: Leafwise<K>>(
     leaves: &L,
@@ -43,7 +73,11 @@ pub fn visit_leaf<K: KeyCodec, V: Storage, L: Leafwise<K>>(
     let (from, to) = behind::<K>(last, bounds);
     let guards = (K::pin(), V::pin());
     let version_of = |leaf| leaves.version(leaf);
-    let descriptor = |leaf| leaves.prefetch_descriptor(leaf);
+    let orders = leaves.inner().orders();
+    let descriptor = |leaf| {
+        leaves.prefetch_descriptor(leaf);
+        orders.into_iter().for_each(|orders| orders.prefetch(leaf));
+    };
     let is_first = place.is_none();
     let step = place.take().map_or(Step::Lost, |cursor| leaves.inner().next(cursor, version_of));
     let (leaf, version, cursor) = match step {
@@ -59,6 +93,7 @@ pub fn visit_leaf<K: KeyCodec, V: Storage, L: Leafwise<K>>(
             };
             let near = |cursor| leaves.look_ahead(cursor, 1..=L::AHEAD, descriptor);
             let found = leaves.inner().seek(key, &guards.0, version_of, near);
+            orders.into_iter().for_each(|orders| orders.prefetch(found.0));
             leaves.prefetch_items(found.0);
             found
         }
@@ -67,26 +102,43 @@ pub fn visit_leaf<K: KeyCodec, V: Storage, L: Leafwise<K>>(
     let mut words = Words::default();
     let mut shown = None;
     if leaves.snapshot(leaf, version, &mut words).is_some() {
-        // The last leaf's visit has asked for the records of this one.
-        if !K::INLINE && is_first {
-            words.iter().for_each(|(_, [key, _])| leaves.prefetch_key(key));
+        let (order, is_verified) = leaves.order(Some((leaf, version)), &words, &guards.0, false)?;
+        let key_at = |at: usize| leaves.key_at(words.at(at)[0], &guards.0, is_verified);
+        let prefetch = |places: Range<usize>| {
+            for at in order.range(places.start.min(order.count())..places.end.min(order.count())) {
+                let [key, value] = words.at(at);
+                leaves.prefetch_key(key);
+                leaves.prefetch_value(value);
+            }
+        };
+        // The last leaf's visit has prefetched the first records of this one.
+        let start = match from {
+            Bound::Unbounded => 0,
+            Bound::Included(_) | Bound::Excluded(_) => {
+                let is_before = |at| Ok(precedes::<K>(key_at(at)?, from));
+                begin(&order, is_first && !is_verified, is_before, prefetch)?
+            }
+        };
+        if !(K::INLINE && V::INLINE) && is_first {
+            prefetch(start..start + DISTANCE);
         }
-        let mut items = Sorted::<K>::default();
-        words.sort(leaves.level(), |word| leaves.key_at(word, &guards.0, false), &mut items)?;
-        let places = items.count_while(|key| precedes::<K>(key, from))..items.count();
-        if !V::INLINE && is_first {
-            items.range(places.clone()).for_each(|(_, value)| leaves.prefetch_value(value));
-        }
-        let (mut damage, half) = (None, places.len() / 2);
-        for (place, (key, value)) in items.range(places).enumerate() {
+        let (mut damage, half) = (None, start + (order.count() - start) / 2);
+        for (place, at) in (start..).zip(order.range(start..order.count())) {
+            let [_, value] = words.at(at);
+            let key = key_at(at)?;
             if succeeds::<K>(key, to) {
                 return Ok(ControlFlow::Break(()));
             }
-            if !(K::INLINE && V::INLINE)
-                && place == half
-                && let Some(next) = leaves.inner().ahead(cursor, 1)
-            {
-                leaves.prefetch_records(next);
+            if !(K::INLINE && V::INLINE) {
+                prefetch(place + DISTANCE..place + DISTANCE + 1);
+                if place == half
+                    && let Some(next) = leaves.inner().ahead(cursor, 1)
+                {
+                    match orders.and_then(|orders| orders.first(next)) {
+                        Some(positions) => leaves.prefetch_some(next, &positions),
+                        None => leaves.prefetch_records(next),
+                    }
+                }
             }
             let value = leaves.value_at::<V>(value, &guards.1, false, &mut damage);
             damage.take().map_or(Ok(()), Err)?;

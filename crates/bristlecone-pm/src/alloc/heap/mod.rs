@@ -146,7 +146,7 @@ pub struct Heap<M: Medium> {
     /// Groups of caches, each created with the first slot of one of its threads.
     caches: [OnceLock<Caches>; GROUPS],
     /// Slots kept for leaves, since the first record.
-    nests: OnceLock<Nests>,
+    nests: Nests,
     /// Chunks with unswept words of slots, and how many such words are left.
     pub(super) unswept: Mutex<Vec<(Arc<Slots>, usize)>>,
 }
@@ -187,7 +187,7 @@ impl<M: Medium> Heap<M> {
             chunks: CachePadded::new(RwLock::new(Chunks { all, partial: Vec::new() })),
             growing: Mutex::default(),
             caches: [const { OnceLock::new() }; GROUPS],
-            nests: OnceLock::new(),
+            nests: Nests::default(),
             unswept: Mutex::new(unswept),
         }
     }

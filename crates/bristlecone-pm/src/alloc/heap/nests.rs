@@ -3,11 +3,10 @@
 //! A *nest* is a run of free slots that one leaf uses up. A nest that is left behind is used by the next leaf at the same
 //! place. Like the slots in caches, those in nests are free, but not for everyone.
 
-use std::sync::OnceLock;
-
 use super::{Cache, Heap};
+use crate::alloc::sparse::Sparse;
 use crate::sync::AtomicU64;
-use crate::sync::Ordering::{AcqRel, Acquire};
+use crate::sync::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::{Medium, Result};
 
 /// Slots of a run.
@@ -17,10 +16,6 @@ const _: () = assert!(64 % RUN == 0);
 /// The first slots of all runs of a word.
 const FIRST_OF_RUNS: u64 = u64::MAX / RUN_BITS;
 
-/// Nests of a page, and pages of a folder.
-const FANOUT: usize = 1 << 7;
-/// Leaves that are further apart than all nests may share one.
-const FOLDERS: usize = 1 << 6;
 /// Bytes of the largest slots that are kept: neighbours of more than two lines have nothing in common.
 const SLOT_BYTES_MAX: u32 = 128;
 /// Bytes of the smallest leaves.
@@ -47,36 +42,8 @@ impl Nest {
     }
 }
 
-type Page = Box<[AtomicU64]>;
-type Folder = Box<[OnceLock<Page>]>;
-
-/// The nests of a heap, in pages made as leaves need them: a small tree has one, and all take 4 KiB.
-#[derive(Debug)]
-pub struct Nests(Box<[OnceLock<Folder>]>);
-
-impl Default for Nests {
-    fn default() -> Self {
-        Self(new_box(FOLDERS))
-    }
-}
-
-fn new_box<T: Default>(length: usize) -> Box<[T]> {
-    (0..length).map(|_| T::default()).collect()
-}
-
-impl Nests {
-    fn of(&self, leaf: u64) -> &AtomicU64 {
-        let at = (leaf / LEAF_BYTES) as usize;
-        let folder = self.0[at / FANOUT / FANOUT % FOLDERS].get_or_init(|| new_box(FANOUT));
-        let page = folder[at / FANOUT % FANOUT].get_or_init(|| new_box(FANOUT));
-        &page[at % FANOUT]
-    }
-
-    fn all(&self) -> impl Iterator<Item = &AtomicU64> {
-        let folders = self.0.iter().filter_map(OnceLock::get);
-        folders.flatten().filter_map(OnceLock::get).flatten()
-    }
-}
+/// The nests of a heap. Leaves that are further apart than the table is long may share one.
+pub type Nests = Sparse<AtomicU64>;
 
 impl Cache {
     /// Takes a run of slots, or a single one: the offset of the first slot, and a bit for each slot.
@@ -103,7 +70,7 @@ impl<M: Medium> Heap<M> {
         if self.spec.slot_bytes > SLOT_BYTES_MAX {
             return self.alloc();
         }
-        let cell = self.nests.get_or_init(Nests::default).of(leaf);
+        let cell = self.nests.of((leaf / LEAF_BYTES) as usize);
         let mut seen = Nest(cell.load(Acquire));
         while let Some((slot, left)) = seen.take(self.spec.slot_bytes) {
             match cell.compare_exchange(seen.0, left.0, AcqRel, Acquire) {
@@ -120,10 +87,19 @@ impl<M: Medium> Heap<M> {
         Ok(first)
     }
 
+    /// Prefetches for writing the slot that [`alloc_near`](Self::alloc_near) would allocate, if it is one of the leaf's.
+    #[inline]
+    pub fn prefetch_near(&self, leaf: u64) {
+        let cell = self.nests.get((leaf / LEAF_BYTES) as usize);
+        let nest = cell.map_or(Nest(0), |cell| Nest(cell.load(Relaxed)));
+        if let Some((slot, _)) = nest.take(self.spec.slot_bytes) {
+            self.pool.prefetch_to_write(slot);
+        }
+    }
+
     /// Frees the slots in all nests.
     pub(super) fn empty_nests(&self) {
-        let cells = self.nests.get().into_iter().flat_map(Nests::all);
-        let nests = cells.filter(|cell| Nest(cell.load(Acquire)).left() != 0);
+        let nests = self.nests.all().filter(|cell| Nest(cell.load(Acquire)).left() != 0);
         // All of them first: a slot that becomes free may be a reason to look for more.
         let nests: Vec<_> = nests.map(|cell| Nest(cell.swap(0, AcqRel))).collect();
         nests.into_iter().for_each(|nest| self.give_back(nest));
@@ -131,8 +107,7 @@ impl<M: Medium> Heap<M> {
 
     /// Returns the number of slots in nests.
     pub(super) fn nested(&self) -> u64 {
-        let cells = self.nests.get().into_iter().flat_map(Nests::all);
-        cells.map(|cell| u64::from(Nest(cell.load(Acquire)).left().count_ones())).sum()
+        self.nests.all().map(|cell| u64::from(Nest(cell.load(Acquire)).left().count_ones())).sum()
     }
 
     fn give_back(&self, nest: Nest) {

@@ -41,8 +41,9 @@ const HEADER_BYTES: usize = 8;
 /// Kinds of counts: records retired, and those of them freed.
 const RETIRED: usize = 0;
 const FREED: usize = 1;
-/// Bytes of a short record, with its header.
-const SHORT_BYTES: usize = 48;
+/// Bytes of a short record, with its header, and of the longest that is prefetched whole wherever it begins.
+const SHORT_BYTES: u64 = 48;
+const REACH_MAX: u64 = 128;
 
 /// Parameters of a tree's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +83,8 @@ pub struct Records<M: Medium> {
     marking: Marking,
     /// 1 if a damaged record was met.
     damaged: AtomicU64,
+    /// Bytes that a prefetch fetches, if they lie in two lines.
+    reach: AtomicU64,
 }
 
 impl<M: Medium> Records<M> {
@@ -100,6 +103,7 @@ impl<M: Medium> Records<M> {
             limbo: Counts::default(),
             marking: Marking::default(),
             damaged: AtomicU64::new(0),
+            reach: AtomicU64::new(SHORT_BYTES),
         };
         let chunks = pool.chunks_of(spec.owner);
         let mut marked = Vec::new();
@@ -141,6 +145,7 @@ impl<M: Medium> Records<M> {
         self.heaps[class].get_or_init(|| {
             let RecordSpec { owner, kind, owned: _, unswept, tagged } = self.spec;
             let spec = HeapSpec { owner, kind, slot_bytes: CLASSES[class], tagged, unswept };
+            self.reach.fetch_max(u64::from(CLASSES[class]).min(REACH_MAX), Relaxed);
             Box::new(Heap::over(chunks, &self.pool, spec))
         })
     }
@@ -256,6 +261,15 @@ impl<M: Medium> Records<M> {
         self.write_record(bytes, None, step, |heap| heap.alloc_near(leaf))
     }
 
+    /// Prefetches for writing the slot that [`write_near`](Self::write_near) would take for a record of `len` bytes, if it
+    /// is one of the leaf's.
+    #[inline]
+    pub fn prefetch_near(&self, len: usize, leaf: u64) {
+        if let Some(heap) = self.heaps.get(self.class_of(len)).and_then(OnceLock::get) {
+            heap.prefetch_near(leaf);
+        }
+    }
+
     fn write_record(
         &self,
         bytes: &[u8],
@@ -329,11 +343,11 @@ impl<M: Medium> Records<M> {
         }
     }
 
-    /// Prefetches the record that may be at an offset, if it is short.
+    /// Prefetches the record that may be at an offset: at most two lines.
     #[inline]
     pub fn prefetch(&self, offset: u64) {
         self.pool.prefetch(offset);
-        if offset % LINE_BYTES as u64 > (LINE_BYTES - SHORT_BYTES) as u64 {
+        if offset % LINE_BYTES as u64 + self.reach.load(Relaxed) > LINE_BYTES as u64 {
             self.pool.prefetch(offset.wrapping_add(LINE_BYTES as u64));
         }
     }

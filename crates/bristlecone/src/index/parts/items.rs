@@ -108,6 +108,14 @@ impl<C: Storage, M: Medium> Items<C, M> {
         }
     }
 
+    /// Prefetches for writing the record that [`write_near`](Self::write_near) would write.
+    #[inline(always)]
+    pub fn prefetch_near(&self, item: C::Ref<'_>, leaf: u64) {
+        if let Item::Bytes(bytes) = C::item(item) {
+            self.records.prefetch_near(bytes.len(), leaf);
+        }
+    }
+
     /// Writes a record with a word by which recovery decides whether it is live.
     #[inline(always)]
     pub fn write_owned(&self, item: C::Ref<'_>, owner: u64, step: Step) -> Result<(u64, Flushed)> {

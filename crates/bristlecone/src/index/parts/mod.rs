@@ -14,6 +14,7 @@ pub mod locked;
 pub mod lost_records;
 pub mod no_room;
 pub mod optimistic_lock;
+pub mod orders;
 pub mod recovery;
 pub mod search;
 pub mod separators;

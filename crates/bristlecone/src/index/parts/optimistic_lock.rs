@@ -14,6 +14,12 @@ const ONE: u64 = 4;
 pub struct Version(u64);
 
 impl Version {
+    /// Returns the number of the version: each lock has it once.
+    #[inline(always)]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
     /// Returns the version that is valid while the lock upgraded from this version is held.
     #[inline(always)]
     pub fn locked(self) -> Self {

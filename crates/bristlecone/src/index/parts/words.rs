@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use bristlecone_pm::{Medium, Result, Word, read_words};
 
-use super::codec::{Codec, KeyCodec};
+use smallvec::SmallVec;
+
+use super::codec::KeyCodec;
 use super::search::Level;
 
 /// Maximum number of items that are sorted together.
@@ -51,10 +53,35 @@ impl Words {
         self.taken |= 1 << at;
     }
 
+    /// Adds an item at a position that is not taken.
+    #[inline(always)]
+    pub fn put(&mut self, at: usize, key: u64, value: u64) {
+        self.items[at].write([key, value]);
+        self.taken |= 1 << at;
+    }
+
     /// Returns the number of items.
     #[inline(always)]
     pub fn count(&self) -> usize {
         self.taken.count_ones() as usize
+    }
+
+    /// Returns the positions of the items, a bit each.
+    #[inline(always)]
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Returns the words of the item at a position.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is none.
+    #[inline(always)]
+    pub fn at(&self, at: usize) -> [u64; 2] {
+        assert!(at < WORDS_MAX && self.taken >> at & 1 == 1, "no item at {at}");
+        // SAFETY: items that are taken are written.
+        unsafe { self.items[at].assume_init() }
     }
 
     /// Returns the positions and words of the items.
@@ -84,11 +111,11 @@ impl Words {
         self.taken &= !(1 << at);
     }
 
-    /// Calls `put` with each item and its rank in the order of the key words, ascending or `DESCENDING`. The first
-    /// attempt may assign wrong ranks: of several calls for a rank the last one counts. `level` must be the result of
-    /// [`Level::detect`].
+    /// Calls `put` with the rank of each item in the order of the key words, ascending or `DESCENDING`, and its position.
+    /// The first attempt may assign wrong ranks: of several calls for a rank the last one counts. `level` must be the
+    /// result of [`Level::detect`].
     #[inline(always)]
-    pub fn place<const DESCENDING: bool>(&self, level: Level, put: impl FnMut(usize, [u64; 2])) {
+    pub fn place<const DESCENDING: bool>(&self, level: Level, put: impl FnMut(usize, usize)) {
         let mut put = put;
         #[cfg(target_arch = "x86_64")]
         if level == Level::Avx512 {
@@ -102,73 +129,98 @@ impl Words {
         let _ = level;
         let mut sorted = [[0; 2]; WORDS_MAX];
         let sorted = &mut sorted[..self.count()];
-        for (entry, (_, item)) in sorted.iter_mut().zip(self.iter()) {
-            *entry = item;
+        for (entry, (at, [key, _])) in sorted.iter_mut().zip(self.iter()) {
+            *entry = [key, at as u64];
         }
         sort_words::<DESCENDING>(sorted);
-        for (place, &item) in sorted.iter().enumerate() {
-            put(place, item);
+        for (place, [_, at]) in sorted.iter().enumerate() {
+            put(place, *at as usize);
         }
     }
 
-    /// Puts the items into the empty `sorted`, in the order of the keys that their words represent. `level` must be the
-    /// result of [`Level::detect`].
+    /// Returns the order of the items' keys. `level` must be the result of [`Level::detect`].
     ///
     /// # Errors
     ///
-    /// Those of `key_of`.
+    /// Those of `key_of`, which returns the key of a word.
     #[inline(always)]
-    pub fn sort<'k, K: KeyCodec>(
+    pub fn order<'k, K: KeyCodec>(
         &self,
         level: Level,
         key_of: impl Fn(u64) -> Result<K::Ref<'k>>,
-        sorted: &mut Sorted<'k, K>,
-    ) -> Result<()> {
-        sorted.count = self.count();
+    ) -> Result<Order> {
+        let (mut places, count) = ([0; WORDS_MAX], self.count());
         if K::INLINE {
-            self.place::<false>(level, |place, [key, value]| sorted.items[place] = (K::of_word(key), value));
-            return Ok(());
+            self.place::<false>(level, |place, at| places[place % WORDS_MAX] = at as u8);
+            return Ok(Order { places, count });
         }
-        for ((_, [key, value]), item) in self.iter().zip(&mut sorted.items) {
-            *item = (key_of(key)?, value);
+        let mut keys = [K::least(); WORDS_MAX];
+        for ((at, [key, _]), (known, place)) in self.iter().zip(keys.iter_mut().zip(&mut places)) {
+            (*known, *place) = (key_of(key)?, at as u8);
         }
-        sorted.order = order::<K>(level, &sorted.items[..sorted.count]);
-        Ok(())
+        let order = order::<K>(level, &keys[..count]);
+        Ok(Order { places: order.map(|at| places[usize::from(at) % WORDS_MAX]), count })
     }
 }
 
-/// The items of a leaf: each key, with its value's word.
-pub struct Sorted<'k, K: Codec> {
-    items: [(K::Ref<'k>, u64); WORDS_MAX],
-    /// The places of the items, in the order of their keys.
-    order: [u8; WORDS_MAX],
+/// The positions of a leaf's items, in the order of their keys.
+#[derive(Clone, Debug)]
+pub struct Order {
+    places: [u8; WORDS_MAX],
     count: usize,
 }
 
-impl<K: KeyCodec> Default for Sorted<'_, K> {
-    #[inline(always)]
-    fn default() -> Self {
-        Self { items: [(K::least(), 0); WORDS_MAX], order: IN_PLACE, count: 0 }
+impl Order {
+    /// Returns the order of the items at the positions `taken`, from that of the items at the positions `sorted`.
+    #[inline]
+    pub fn among(places: [u8; WORDS_MAX], sorted: u64, taken: u64) -> Self {
+        let count = sorted.count_ones() as usize;
+        if taken == sorted {
+            return Self { places, count };
+        }
+        let (mut some, mut to) = ([0; WORDS_MAX], 0);
+        for at in &places[..count] {
+            some[to % WORDS_MAX] = *at;
+            to += (taken >> (at % WORDS_MAX as u8) & 1) as usize;
+        }
+        Self { places: some, count: to }
     }
-}
 
-impl<'k, K: KeyCodec> Sorted<'k, K> {
+    /// Returns the positions, and more behind them.
+    pub fn places(&self) -> &[u8; WORDS_MAX] {
+        &self.places
+    }
+
     /// Returns the number of items.
     #[inline(always)]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Returns some of the items, in order.
+    /// Returns the positions of some items.
     #[inline(always)]
-    pub fn range(&self, some: Range<usize>) -> impl DoubleEndedIterator<Item = (K::Ref<'k>, u64)> {
-        self.order[some].iter().map(|at| self.items[usize::from(*at) % WORDS_MAX])
+    pub fn range(&self, some: Range<usize>) -> impl DoubleEndedIterator<Item = usize> {
+        self.places[some].iter().map(|at| usize::from(*at) % WORDS_MAX)
     }
 
-    /// Returns the number of items at the begin whose keys meet a condition, which no key behind them meets.
+    /// Returns the number of items at the begin of `some` that meet a condition, which no item behind them meets. `some`
+    /// counts from the first item of all.
+    ///
+    /// # Errors
+    ///
+    /// Those of `meets`.
     #[inline(always)]
-    pub fn count_while(&self, meets: impl Fn(K::Ref<'k>) -> bool) -> usize {
-        self.order[..self.count].partition_point(|at| meets(self.items[usize::from(*at) % WORDS_MAX].0))
+    pub fn count_while(&self, some: Range<usize>, meets: impl Fn(usize) -> Result<bool>) -> Result<usize> {
+        let Range { start: mut low, end: mut high } = some;
+        while low < high {
+            let middle = low.midpoint(high);
+            if meets(usize::from(self.places[middle]) % WORDS_MAX)? {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
     }
 }
 
@@ -185,14 +237,12 @@ const IN_PLACE: [u8; WORDS_MAX] = {
 /// Returns the order of keys: their common prefix is skipped, and the eight or sixteen bytes behind it distinguish most of
 /// them.
 /// Compiled once per kind of key, instead of once per design and medium.
-fn order<K: KeyCodec>(level: Level, items: &[(K::Ref<'_>, u64)]) -> [u8; WORDS_MAX] {
-    let common = |most: usize, (key, _): &(K::Ref<'_>, u64)| {
-        most.min(K::common(K::shorten(items[0].0), K::shorten(*key)))
-    };
-    let common = items.iter().fold(usize::MAX, common);
+fn order<K: KeyCodec>(level: Level, keys: &[K::Ref<'_>]) -> [u8; WORDS_MAX] {
+    let common = |most: usize, key: &K::Ref<'_>| most.min(K::common(K::shorten(keys[0]), K::shorten(*key)));
+    let common = keys.iter().fold(usize::MAX, common);
     let ranks_behind = |bytes: usize| {
         let mut ranks = [u64::MAX; WORDS_MAX];
-        for ((key, _), rank) in items.iter().zip(&mut ranks) {
+        for (key, rank) in keys.iter().zip(&mut ranks) {
             *rank = K::rank_behind(*key, bytes);
         }
         ranks
@@ -203,8 +253,8 @@ fn order<K: KeyCodec>(level: Level, items: &[(K::Ref<'_>, u64)]) -> [u8; WORDS_M
         let mut order = [0; WORDS_MAX];
         // SAFETY: the features were detected.
         let is_complete = unsafe {
-            avx512::order(&[ranks], items.len(), &mut order)
-                || avx512::order(&[ranks, ranks_behind(common + 8)], items.len(), &mut order)
+            avx512::order(&[ranks], keys.len(), &mut order)
+                || avx512::order(&[ranks, ranks_behind(common + 8)], keys.len(), &mut order)
         };
         if is_complete {
             return order;
@@ -212,9 +262,22 @@ fn order<K: KeyCodec>(level: Level, items: &[(K::Ref<'_>, u64)]) -> [u8; WORDS_M
     }
     let _ = level;
     let mut order = IN_PLACE;
-    let key = |at: &u8| (ranks[*at as usize], items[*at as usize].0);
-    order[..items.len()].sort_unstable_by(|a, b| key(a).cmp(&key(b)));
+    let key = |at: &u8| (ranks[*at as usize], keys[*at as usize]);
+    order[..keys.len()].sort_unstable_by(|a, b| key(a).cmp(&key(b)));
     order
+}
+
+/// Sorts at most 64 values by their keys. `level` must be the result of [`Level::detect`].
+#[inline]
+pub fn sort_by_key<'k, K: KeyCodec, T: Copy>(level: Level, values: &mut [T], key: impl Fn(&T) -> K::Ref<'k>) {
+    if K::INLINE || values.len() > WORDS_MAX {
+        return values.sort_unstable_by_key(key);
+    }
+    let mut keys = [K::least(); WORDS_MAX];
+    keys.iter_mut().zip(&*values).for_each(|(known, value)| *known = key(value));
+    let order = order::<K>(level, &keys[..values.len()]);
+    let unsorted: SmallVec<[T; WORDS_MAX]> = SmallVec::from_slice(values);
+    values.iter_mut().zip(order).for_each(|(value, at)| *value = unsorted[usize::from(at)]);
 }
 
 /// Sorts items by their key words: compiled once, instead of once per design and medium.
@@ -243,13 +306,12 @@ mod avx512 {
     pub unsafe fn place<const DESCENDING: bool>(
         items: *const [u64; 2],
         taken: u64,
-        put: &mut impl FnMut(usize, [u64; 2]),
+        put: &mut impl FnMut(usize, usize),
     ) -> bool {
         let (len, mut sum) = (taken.count_ones() as usize, 0);
         let put = |at: usize, place: usize| {
             sum += place;
-            // SAFETY: the item is taken.
-            put(place, unsafe { *items.add(at) });
+            put(place, at);
         };
         // SAFETY: the caller's.
         unsafe {
@@ -390,9 +452,9 @@ mod tests {
             sorted.sort_unstable();
             for level in levels() {
                 let mut placed = [[0; 2]; WORDS_MAX];
-                words.place::<false>(level, |place, item| placed[place] = item);
+                words.place::<false>(level, |place, at| placed[place] = words.at(at));
                 assert_eq!(placed[..sorted.len()], sorted);
-                words.place::<true>(level, |place, item| placed[place] = item);
+                words.place::<true>(level, |place, at| placed[place] = words.at(at));
                 placed[..sorted.len()].reverse();
                 assert_eq!(placed[..sorted.len()], sorted);
             }
@@ -418,13 +480,12 @@ mod tests {
             let mut words = Words::default();
             (0..keys.len() as u64).for_each(|at| words.push(at, at + 100));
             for level in levels() {
-                let mut sorted = Sorted::<Record>::default();
-                words.sort(level, |at| Ok(&keys[at as usize][..]), &mut sorted).unwrap();
-                let sorted: Vec<_> = sorted.range(0..sorted.count()).collect();
+                let order = words.order::<Record>(level, |at| Ok(&keys[at as usize][..])).unwrap();
+                let sorted: Vec<_> = order.range(0..order.count()).map(|at| words.at(at)).collect();
                 assert_eq!(sorted.len(), keys.len());
-                assert!(sorted.iter().all(|(key, value)| *key == keys[*value as usize - 100]));
-                assert!(sorted.is_sorted_by_key(|(key, _)| key));
-                let mut values: Vec<u64> = sorted.iter().map(|(_, value)| *value).collect();
+                assert!(sorted.iter().all(|[key, value]| *value == key + 100));
+                assert!(sorted.is_sorted_by_key(|[key, _]| &keys[*key as usize]));
+                let mut values: Vec<u64> = sorted.iter().map(|[_, value]| *value).collect();
                 values.sort_unstable();
                 assert!(values.into_iter().eq((100..).take(keys.len())));
             }

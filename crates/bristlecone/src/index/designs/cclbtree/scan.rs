@@ -92,6 +92,17 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for Core<K, M> {
     }
 
     #[inline(always)]
+    fn prefetch_some(&self, leaf: u32, positions: &[u8]) {
+        let leaf = self.buffers.leaf_of(leaf);
+        // Positions behind the slots are those of buffered items.
+        for at in positions.iter().map(|at| usize::from(*at)).filter(|at| *at < self.slots) {
+            let item = self.slot(leaf, at);
+            self.prefetch_key(item.key.load(self.medium()));
+            self.prefetch_value(item.value.load(self.medium()));
+        }
+    }
+
+    #[inline(always)]
     fn prefetch_key(&self, word: u64) {
         self.keys.prefetch(word);
     }

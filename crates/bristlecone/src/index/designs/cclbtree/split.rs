@@ -11,6 +11,7 @@ use crate::index::parts::arena::Room;
 use crate::index::parts::buffered::{Part, Pending, run_of};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::split::Run;
+use crate::index::parts::words::sort_by_key;
 
 /// The resources of a split: see [`Core::prepare_split`].
 pub(super) struct NewLeaf<'a> {
@@ -47,7 +48,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         let stay = word.bitmap & self.slots_mask() & !dropped;
         let mut parts = self.parts_with(state.leaf, stay, items, guard);
         let len = parts.len();
-        parts.sort_unstable_by_key(Part::key);
+        sort_by_key::<K, _>(self.level, &mut parts, Part::key);
         // Slot 0 may be reserved for the fence: it has the least item, or none, unless its record was damaged since.
         let fence = state.leaf != self.first && parts.first().is_none_or(|part| part.item.slot() != Some(0));
         let usable = self.slots - usize::from(fence);

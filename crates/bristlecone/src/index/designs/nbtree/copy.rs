@@ -12,6 +12,7 @@ use super::meta::{Tag, Tags};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::bits;
 use crate::index::parts::split::Cut;
+use crate::index::parts::words::sort_by_key;
 
 /// A new leaf under construction, written by one thread only.
 #[derive(Clone, Copy)]
@@ -129,14 +130,16 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         let mut copy = LeafCopy { halves, separator: None, items, copied: 0, rights: 0, places, flushed };
         self.read_items(&mut copy.items, leaf, seen);
         if blocks[1] != 0 {
-            copy.separator = self.middle(&copy.items, key, pins);
+            let middle = self.middle(&copy.items, key, pins);
+            copy.separator = middle.map(|(separator, _)| separator);
+            copy.rights = middle.map_or(0, |(_, rights)| rights);
             if copy.separator.is_none() {
                 self.blocks.free(blocks[1]);
                 copy.halves[1].block = 0;
             }
         }
-        let (rights, strays) = self.divide(&copy, pins);
-        (copy.copied, copy.rights) = (copy.items.slots, rights);
+        let (rights, strays) = (copy.rights, self.strays(&copy.items, pins));
+        copy.copied = copy.items.slots;
         // Items in their home line keep their slot. The others may find space in theirs now.
         let tags = self.tags(leaf);
         let birth = self.stamp();
@@ -192,55 +195,63 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         }
     }
 
-    /// Returns the slots whose items go to the right half, and the slots that are not in their home line.
+    /// Returns the slots with items that are not in their home line.
     #[inline(always)]
-    fn divide(&self, copy: &LeafCopy<K::Ref<'_>>, pins: &Pins<K>) -> (u64, u64) {
-        let (mut rights, mut strays) = (0_u64, 0_u64);
-        let key = |slot| self.keys.read(copy.items.key(slot), &pins.key);
-        let is_right = |separator, slot| u64::from(K::shorten(separator) <= key(slot));
+    fn strays(&self, items: &Items, pins: &Pins<K>) -> u64 {
+        let key = |slot| self.keys.read(items.key(slot), &pins.key);
         let is_stray = |slot| u64::from(self.shape.home(K::hash(key(slot))) != self.shape.line(slot));
         if K::INLINE {
             // Includes slots without an item, because excluding them takes more instructions.
-            if let Some(separator) = copy.separator {
-                (0..PLACES).rev().for_each(|slot| rights = rights << 1 | is_right(separator, slot));
-            }
-            (0..PLACES).rev().for_each(|slot| strays = strays << 1 | is_stray(slot));
-            return (rights & copy.items.slots, strays & copy.items.slots);
+            let strays = (0..PLACES).rev().fold(0, |strays, slot| strays << 1 | is_stray(slot));
+            return strays & items.slots;
         }
-        for slot in bits(copy.items.slots) {
-            rights |= copy.separator.map_or(0, |separator| is_right(separator, slot)) << slot;
-            strays |= is_stray(slot) << slot;
-        }
-        (rights, strays)
+        bits(items.slots).fold(0, |strays, slot| strays | is_stray(slot) << slot)
     }
 
-    /// Returns the low fence of the right half, as [`Cut`] says. Returns `None` if there is at most one item.
-    fn middle<'k>(&'k self, items: &Items, new: K::Ref<'k>, pins: &'k Pins<K>) -> Option<K::Ref<'k>> {
-        let mut keys = [new; PLACES];
-        let (mut count, mut below) = (0, 0);
-        for slot in bits(items.slots) {
-            let key = self.keys.read(items.key(slot), &pins.key);
-            keys[count % PLACES] = key;
-            below += usize::from(key < new);
-            count += 1;
-        }
+    /// Returns the low fence of the right half, as [`Cut`] says, and the slots whose items go there. Returns `None` if
+    /// there is at most one item.
+    fn middle<'k>(&'k self, items: &Items, new: K::Ref<'k>, pins: &'k Pins<K>) -> Option<(K::Ref<'k>, u64)> {
+        let key = |slot| self.keys.read(items.key(slot), &pins.key);
+        let count = items.slots.count_ones() as usize;
         if count < 2 {
             return None;
         }
+        if K::INLINE {
+            // Selecting the middle takes fewer instructions than sorting words.
+            let mut keys = [new; PLACES];
+            keys.iter_mut().zip(bits(items.slots)).for_each(|(to, slot)| *to = key(slot));
+            let keys = &mut keys[..count];
+            let below = keys.iter().filter(|key| **key < new).count();
+            let cut = Cut::new::<K>(count, below, new, || {
+                let before = keys.iter().filter(|key| **key < new).max().expect("keys below");
+                let behind = keys.iter().filter(|key| **key >= new).min().expect("keys above");
+                (*before, *behind)
+            });
+            let (_, left, above) = keys.select_nth_unstable(cut.kept - 1);
+            let first = above.iter().min().unwrap_or(&new);
+            debug_assert!(*left < *first, "keys of a leaf differ");
+            let separator = cut.separator::<K>(*left, new, *first);
+            // Includes slots without an item, because excluding them takes more instructions.
+            let is_right = |slot| u64::from(separator <= key(slot));
+            let rights = (0..PLACES).rev().fold(0, |rights, slot| rights << 1 | is_right(slot));
+            return Some((separator, rights & items.slots));
+        }
+        let mut keys = [(new, 0); PLACES];
+        keys.iter_mut().zip(bits(items.slots)).for_each(|(to, slot)| *to = (key(slot), slot));
         let keys = &mut keys[..count];
-        let cut = Cut::new::<K>(count, below, new, || {
-            let before = keys.iter().filter(|key| **key < new).max().expect("keys below");
-            let behind = keys.iter().filter(|key| **key >= new).min().expect("keys above");
-            (*before, *behind)
-        });
-        let (_, left, above) = keys.select_nth_unstable(cut.kept - 1);
-        let first = above.iter().min().unwrap_or(&new);
+        sort_by_key::<K, _>(self.level, keys, |(key, _)| *key);
+        let below = keys.partition_point(|(key, _)| *key < new);
+        let cut = Cut::new::<K>(count, below, new, || (keys[below - 1].0, keys[below].0));
+        let (left, first) = (keys[cut.kept - 1].0, keys.get(cut.kept).map_or(new, |(key, _)| *key));
         debug_assert!(
-            *left < *first
+            left < first
                 || bits(items.slots).any(|slot| self.keys.verify_held(items.key(slot), &pins.key).is_err()),
             "keys of a leaf differ"
         );
-        Some(cut.separator::<K>(*left, new, *first))
+        let separator = cut.separator::<K>(left, new, first);
+        // Damaged keys may be equal, and none of them is below the separator then.
+        let kept = keys.partition_point(|(key, _)| *key < separator);
+        Some((separator, keys[kept..].iter().fold(0, |rights, (_, slot)| rights | 1 << slot)))
     }
 
     /// Writes a block that replaces the one at `origin`, if there is one.

@@ -80,6 +80,11 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         let tag = Tag::of::<K>(key);
         let guard = K::pin();
         let probe = self.probe(key, tag, &guard);
+        if !K::INLINE
+            && let Some(Probe { leaf, slot: None, .. }) = &probe
+        {
+            self.keys.prefetch_near(key, self.leaves.block(*leaf));
+        }
         (Target { tag, probe }, Pins::beside(guard))
     }
 

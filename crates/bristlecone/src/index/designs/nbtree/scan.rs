@@ -78,7 +78,7 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for NbTree<K, M> {
             let item = self.slot(leaf, slot);
             let value = self.resolve(item.value.load(self.medium()));
             if value != EMPTY {
-                words.push(item.key.load(self.medium()), value);
+                words.put(slot, item.key.load(self.medium()), value);
             }
         }
         self.make_all_durable(leaf);
@@ -91,6 +91,16 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for NbTree<K, M> {
         let leaf = self.leaves.get(leaf);
         for slot in bits(self.bitmap(leaf) & self.shape.all()) {
             let item = self.slot(leaf, slot);
+            self.prefetch_key(item.key.load(self.medium()));
+            self.prefetch_value(item.value.load(self.medium()));
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch_some(&self, leaf: u32, positions: &[u8]) {
+        let leaf = self.leaves.get(leaf);
+        for at in positions {
+            let item = self.slot(leaf, usize::from(*at).min(self.shape.slots - 1));
             self.prefetch_key(item.key.load(self.medium()));
             self.prefetch_value(item.value.load(self.medium()));
         }
@@ -139,7 +149,7 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for NbTree<K, M> {
         self.prefetch_items(leaf);
         into.entries.clear();
         let mut outside = Outside::default();
-        self.gather::<DESCENDING, V>(leaf, version, bounds, into, &mut outside, &guards);
+        self.gather::<DESCENDING, V>((leaf, true), version, bounds, into, &mut outside, &guards);
         Some(outside)
     }
 }
@@ -154,9 +164,10 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         })
     }
 
+    /// `version` is that of the first leaf.
     fn gather<const DESCENDING: bool, V: Storage>(
         &self,
-        id: u32,
+        (id, is_first): (u32, bool),
         version: Version,
         bounds: Bounds<'_, '_, K>,
         into: &mut Batch<K, V>,
@@ -165,7 +176,8 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     ) {
         let mut words = Words::default();
         if self.snapshot(id, version, &mut words).is_some() {
-            let own = self.append::<DESCENDING, V>(&words, bounds, into, guards);
+            let own =
+                self.append::<DESCENDING, V>(is_first.then_some((id, version)), &words, bounds, into, guards);
             outside.below |= own.below;
             outside.above |= own.above;
             return;
@@ -176,7 +188,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         }
         let left = succession.left();
         let Some(right) = succession.right() else {
-            return self.gather::<DESCENDING, V>(left, version, bounds, into, outside, guards);
+            return self.gather::<DESCENDING, V>((left, false), version, bounds, into, outside, guards);
         };
         // Either successor may get keys that belonged to the other one: each contributes only its
         // own range.
@@ -190,7 +202,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         }
         let mut seen = [Outside::default(); 2];
         for ((successor, bounds), seen) in halves.into_iter().zip(&mut seen) {
-            self.gather::<DESCENDING, V>(successor, version, bounds, into, seen, guards);
+            self.gather::<DESCENDING, V>((successor, false), version, bounds, into, seen, guards);
         }
         let (lower, upper) = if DESCENDING { (seen[1], seen[0]) } else { (seen[0], seen[1]) };
         outside.below |= lower.below || precedes::<K>(middle, from) && upper.below;

@@ -88,6 +88,19 @@ impl<K: KeyCodec, M: Medium> Leafwise<K> for SsTree<K, M> {
     }
 
     #[inline(always)]
+    fn prefetch_some(&self, leaf: u32, positions: &[u8]) {
+        let view = self.leaves.get(leaf).view();
+        for at in positions {
+            let (at, slot) = (usize::from(*at) / self.shape.stride, usize::from(*at) % self.shape.stride);
+            if at < view.count && slot < self.shape.slots {
+                let item = self.pool.at::<Slot>(slot_offset(view.subnodes[at], slot));
+                self.prefetch_key(item.key.load(self.medium()));
+                self.prefetch_value(item.value.load(self.medium()));
+            }
+        }
+    }
+
+    #[inline(always)]
     fn prefetch_key(&self, word: u64) {
         self.keys.prefetch(word);
     }

@@ -8,6 +8,7 @@ use super::leaf::{Locked, Tags, View};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::slot::bits;
 use crate::index::parts::split::Cut;
+use crate::index::parts::words::sort_by_key;
 
 /// The move of one item from (position of the subnode, slot) to another.
 #[derive(Clone, Copy, Default)]
@@ -83,7 +84,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             len += 1;
         }
         let parts = &mut parts[..len];
-        parts.sort_unstable_by_key(Part::key);
+        sort_by_key::<K, _>(self.leaves.level, parts, Part::key);
         let below = parts.partition_point(|part| part.key < key);
         let cut = Cut::new::<K>(len, below, key, || (parts[below - 1].key, parts[below].key));
         let (lower, upper) = parts.split_at(cut.kept);

@@ -32,6 +32,7 @@ pub use self::walk::{Cursor, Step};
 use super::arena::Room;
 use super::codec::KeyCodec;
 use super::optimistic_lock::{Stale, Version, pause};
+use super::orders::Orders;
 use super::separators::Separators;
 
 /// The index. Every key belongs to exactly one leaf.
@@ -43,6 +44,8 @@ pub struct VolatileIndex<K: KeyCodec> {
     root: SharedCell<AtomicU32>,
     hints: Hints,
     changes: Changes,
+    /// Followers have none: they cannot keep the keys of a version alive.
+    orders: Option<Orders>,
     /// Held while the tree grows or a node is removed.
     structure: Mutex<()>,
     keys: PhantomData<fn() -> K>,
@@ -109,7 +112,8 @@ impl<K: KeyCodec> VolatileIndex<K> {
         let nodes = Nodes::resume(node_bytes, K::INLINE, manifest)?;
         let separators = Separators::resume(K::INLINE, manifest)?;
         let index = (begins < nodes.begun()).then(|| Self::assemble(nodes, separators, root))?;
-        let index = Self { changes, ..index };
+        let orders = index.orders.filter(|_| !manifest.is_live());
+        let index = Self { changes, orders, ..index };
         index.tend_hints();
         Some(index)
     }
@@ -117,6 +121,12 @@ impl<K: KeyCodec> VolatileIndex<K> {
     /// Returns the separators of the index, which may also contain those of others.
     pub fn separators(&self) -> &Separators {
         &self.separators
+    }
+
+    /// Returns the orders of the leaves, as far as they are remembered.
+    #[inline(always)]
+    pub fn orders(&self) -> Option<&Orders> {
+        if K::INLINE { None } else { self.orders.as_ref() }
     }
 
     /// Reserves the nodes for `leaves` more leaves, until the result is dropped.
@@ -138,6 +148,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
             root,
             hints: Hints::default(),
             changes: Changes::default(),
+            orders: (!K::INLINE).then(Orders::default),
             structure: Mutex::new(()),
             keys: PhantomData,
         }
@@ -145,7 +156,10 @@ impl<K: KeyCodec> VolatileIndex<K> {
 
     /// Returns the bytes of DRAM.
     pub fn dram_bytes(&self) -> u64 {
-        self.nodes.bytes() + self.separators.bytes() + self.hints.bytes()
+        self.nodes.bytes()
+            + self.separators.bytes()
+            + self.hints.bytes()
+            + self.orders.as_ref().map_or(0, Orders::bytes)
     }
 
     /// Returns the leaf that holds `key`, and its version, both current at one point in time.
@@ -263,8 +277,14 @@ impl<K: KeyCodec> VolatileIndex<K> {
         if common == 0 {
             return Ok(Among::Rank(K::rank(key)));
         }
-        let separator = self.separator(node, seen, node.key(1), guard)?;
-        Ok(match K::compare_start(K::shorten(key), separator, common) {
+        let order = match node.compare_prefix::<K>(K::shorten(key), common) {
+            Some(order) => order,
+            None => {
+                let separator = self.separator(node, seen, node.key(1), guard)?;
+                K::compare_start(K::shorten(key), separator, common)
+            }
+        };
+        Ok(match order {
             Ordering::Less => Among::Before,
             Ordering::Equal => Among::Rank(K::rank_behind(key, common)),
             Ordering::Greater => Among::Behind,
@@ -352,7 +372,9 @@ impl<K: KeyCodec> VolatileIndex<K> {
             Among::Behind => return Ok(node.count().saturating_sub(1)),
         };
         // Only keys of the same rank are compared in full.
-        let (mut low, mut high) = (node.count_lt(rank).max(1), node.count_le(rank));
+        let mut high = node.count_le(rank);
+        let is_alone = high < 2 || node.separator(high - 1).rank != rank;
+        let mut low = if is_alone { high.max(1) } else { node.count_lt(rank).max(1) };
         while low < high {
             let middle = low.midpoint(high);
             let separator = self.separator(node, seen, node.key(middle), guard)?;

@@ -2,10 +2,11 @@
 //! `[key(i), key(i + 1))`, and the last one ends at the high key.
 //!
 //! ```text
-//! lock, high key, next, count, level, common and leftmost (32 B) | children (4 B each) | ranks (8 B each), line by line
-//!                                                               for byte strings | keys (8 B each)
+//! lock, high key, next, count, level, common and leftmost (32 B)
+//! for byte strings: the common prefix (96 B)
+//! children (4 B each) | ranks (8 B each), line by line
+//! for byte strings: keys (8 B each)
 //! ```
-//!
 //!
 //! `ranks` describes the comparison of separators.
 
@@ -29,7 +30,10 @@ pub const NONE: u32 = u32::MAX;
 /// Bytes before the children.
 const HEADER_BYTES: usize = 32;
 
-/// The header; children and keys follow it in the arena. It changes only under the lock. Readers validate, so
+/// Words of a common prefix that a node holds. A longer one is read from a separator.
+const PREFIX_WORDS: usize = 12;
+
+/// The header; the prefix, children and keys follow it in the arena. It changes only under the lock. Readers validate, so
 /// relaxed accesses suffice.
 #[repr(C)]
 pub struct Node {
@@ -91,6 +95,7 @@ pub struct Nodes {
 struct Shape {
     /// Length of each array.
     slots: usize,
+    children_at: usize,
     ranks_at: usize,
     /// Position of the words: that of the ranks, if they are the keys.
     words_at: usize,
@@ -150,7 +155,8 @@ pub struct NodeRef<'a> {
 impl Nodes {
     /// Returns storage for nodes of this size; if `inline`, ranks are keys.
     pub fn new(node_bytes: usize, inline: bool, memory: &Memory) -> Result<Self> {
-        Ok(Self { arena: Arena::new(node_bytes, memory)?, shape: Shape::fitting(node_bytes, inline) })
+        let shape = Shape::fitting(node_bytes, inline);
+        Ok(Self { arena: Arena::new(node_bytes + shape.prefix_bytes(), memory)?, shape })
     }
 
     /// Saves the nodes for the next open of their tree: see [`Arena::save`].
@@ -160,7 +166,8 @@ impl Nodes {
 
     /// Takes over the nodes saved by [`save`](Self::save).
     pub fn resume(node_bytes: usize, inline: bool, manifest: &mut ManifestReader<'_>) -> Option<Self> {
-        Some(Self { arena: Arena::resume(node_bytes, manifest)?, shape: Shape::fitting(node_bytes, inline) })
+        let shape = Shape::fitting(node_bytes, inline);
+        Some(Self { arena: Arena::resume(node_bytes + shape.prefix_bytes(), manifest)?, shape })
     }
 
     /// Returns the number of entries of a node.
@@ -219,7 +226,8 @@ impl Nodes {
 
     /// Takes over the nodes of a killed process: see [`Arena::recover`].
     pub fn recover(node_bytes: usize, inline: bool, manifest: &mut ManifestReader<'_>) -> Option<Self> {
-        Some(Self { arena: Arena::recover(node_bytes, manifest)?, shape: Shape::fitting(node_bytes, inline) })
+        let shape = Shape::fitting(node_bytes, inline);
+        Some(Self { arena: Arena::recover(node_bytes + shape.prefix_bytes(), manifest)?, shape })
     }
 
     /// Frees all nodes that are not in `used`.
@@ -248,16 +256,23 @@ impl Nodes {
 
 impl Shape {
     const fn new(slots: usize, inline: bool, level: Level) -> Self {
+        let children_at = HEADER_BYTES + if inline { 0 } else { 8 * PREFIX_WORDS };
         // Ranks begin on their own line.
-        let ranks_at = (HEADER_BYTES + 4 * slots).next_multiple_of(LINE_BYTES);
-        Self { slots, ranks_at, words_at: ranks_at + if inline { 0 } else { 8 * slots }, level }
+        let ranks_at = (children_at + 4 * slots).next_multiple_of(LINE_BYTES);
+        let words_at = ranks_at + if inline { 0 } else { 8 * slots };
+        Self { slots, children_at, ranks_at, words_at, level }
+    }
+
+    /// Returns the bytes that the prefix takes, beyond those of a node.
+    fn prefix_bytes(self) -> usize {
+        (self.children_at - HEADER_BYTES).next_multiple_of(LINE_BYTES)
     }
 
     /// Returns the shape of nodes of this size.
     fn fitting(node_bytes: usize, inline: bool) -> Self {
         let level = Level::detect();
         let shapes = (GROUP..).step_by(GROUP).map(|slots| Self::new(slots, inline, level));
-        let fits = |shape: &Self| shape.words_at + 8 * shape.slots <= node_bytes;
+        let fits = |shape: &Self| shape.words_at + 8 * shape.slots <= node_bytes + shape.prefix_bytes();
         shapes.take_while(fits).last().expect("nodes have room for a group")
     }
 
@@ -276,12 +291,27 @@ impl std::ops::Deref for NodeRef<'_> {
 }
 
 impl<'a> NodeRef<'a> {
-    /// Prefetches the children of a node of the default size, which are accessed only after all keys were compared.
+    /// Prefetches the children of a node of the default size, which are accessed only after all keys were compared, and
+    /// the prefix.
     #[inline(always)]
     pub fn prefetch_children(self) {
         let start = std::ptr::from_ref(self.node).cast::<u8>();
         prefetch(start.wrapping_add(LINE_BYTES));
         prefetch(start.wrapping_add(2 * LINE_BYTES));
+        if !self.shape.is_inline() {
+            prefetch(start.wrapping_add(3 * LINE_BYTES));
+        }
+    }
+
+    /// Returns the words for the common prefix; none if keys are words.
+    #[inline(always)]
+    fn prefix(self) -> &'a [AtomicU64] {
+        let words = (self.shape.children_at - HEADER_BYTES) / size_of::<u64>();
+        // SAFETY: the arena keeps the bytes before the children, and any bytes are values of atomics.
+        unsafe {
+            let start = std::ptr::from_ref(self.node).cast::<u8>().add(HEADER_BYTES);
+            std::slice::from_raw_parts(start.cast(), words)
+        }
     }
 
     /// Returns all rank positions, with `u64::MAX` in unused ones.
@@ -310,7 +340,7 @@ impl<'a> NodeRef<'a> {
     fn children(self) -> &'a [AtomicU32] {
         // SAFETY: as in `words_from`, before them.
         unsafe {
-            let start = std::ptr::from_ref(self.node).cast::<u8>().add(HEADER_BYTES);
+            let start = std::ptr::from_ref(self.node).cast::<u8>().add(self.shape.children_at);
             std::slice::from_raw_parts(start.cast(), self.shape.slots)
         }
     }
@@ -327,7 +357,7 @@ impl<'a> NodeRef<'a> {
     }
 
     /// Copies everything but the lock from another node.
-    pub fn copy_from(self, other: NodeRef<'_>) {
+    pub fn copy_from(self, other: Self) {
         let header = |node: &'a Node| (&node.high, [&node.next, &node.count, &node.level, &node.edge]);
         let from = other.node;
         let (high, halves) = header(self.node);
@@ -339,8 +369,8 @@ impl<'a> NodeRef<'a> {
             .iter()
             .zip(other.children())
             .for_each(|(to, from)| to.store(from.load(Relaxed), Relaxed));
-        let words = self.ranks().iter().chain(self.words());
-        words.zip(other.ranks().iter().chain(other.words())).for_each(|(to, from)| {
+        let words = |node: Self| node.prefix().iter().chain(node.ranks()).chain(node.words());
+        words(self).zip(words(other)).for_each(|(to, from)| {
             to.store(from.load(Relaxed), Relaxed);
         });
     }

@@ -248,6 +248,12 @@ impl<K: KeyCodec> VolatileIndex<K> {
                 if at > 0 && !K::INLINE && K::common(first, K::borrow(&key)) < node.common() {
                     report("a separator without what is common to all");
                 }
+                if at > 0
+                    && let Some(order) = node.compare_prefix::<K>(K::borrow(&key), node.common())
+                    && order.is_ne()
+                {
+                    report("a prefix that is not the separator's");
+                }
                 if last.as_ref().is_some_and(|(level, last)| *level == node.level() && *last >= key) {
                     report("separators out of order");
                 }

@@ -3,7 +3,9 @@
 //! rank is that of the high key, so a node accesses a string only if ranks are equal. The rank is the
 //! first eight bytes. If all separators of the node and its high key share a prefix of four or more
 //! bytes, it is the eight bytes behind this *common* prefix: a key without this prefix lies before all
-//! of them, or behind.
+//! of them, or behind. The node holds the prefix, too, unless it is long.
+
+use std::cmp::Ordering;
 
 use bristlecone_pm::sync::Ordering::Relaxed;
 
@@ -34,6 +36,23 @@ impl NodeRef<'_> {
         (self.node.edge.load(Relaxed) >> 1) as usize
     }
 
+    /// Compares the begin of a key with the common prefix. Returns `None` if the node does not hold all of its `common`
+    /// bytes.
+    #[inline(always)]
+    pub fn compare_prefix<K: KeyCodec>(self, key: K::Ref<'_>, common: usize) -> Option<Ordering> {
+        let prefix = self.prefix().get(..common.div_ceil(8))?;
+        for (at, word) in prefix.iter().enumerate() {
+            // The last word has bytes behind the prefix. A key that ends within it has zeros there; such a key may count
+            // as one with the prefix, since its rank is zero then.
+            let mask = u64::MAX << (64 - 8 * (common - 8 * at).min(8));
+            match (K::rank_behind(key, 8 * at) & mask).cmp(&(word.load(Relaxed) & mask)) {
+                Ordering::Equal => {}
+                different => return Some(different),
+            }
+        }
+        Some(Ordering::Equal)
+    }
+
     /// Recomputes the ranks of a locked node's separators from the bytes behind their common prefix.
     /// Words are their own ranks.
     pub fn rank_all<K: KeyCodec>(self, separators: &Separators, guard: &K::Guard) {
@@ -48,6 +67,11 @@ impl NodeRef<'_> {
         let common = (count > 1).then(|| most(self.key(1))).filter(|common| *common >= COMMON_MIN);
         let common = common.unwrap_or(0);
         self.node.edge.store(u32::from(self.is_leftmost()) | (common as u32) << 1, Relaxed);
+        if common > 0 {
+            for (at, word) in self.prefix().iter().enumerate().take(common.div_ceil(8)) {
+                word.store(K::rank_behind(key(self.key(1)), 8 * at), Relaxed);
+            }
+        }
         // The first entry begins where the node does, which is before every key that is searched here.
         self.ranks()[0].store(0, Relaxed);
         for at in 1..count {
