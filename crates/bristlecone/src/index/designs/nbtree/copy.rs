@@ -228,11 +228,12 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             return None;
         }
         let keys = &mut keys[..count];
-        let cut = Cut::new::<K>(count, below, new, || {
+        let around = || {
             let before = keys.iter().filter(|key| **key < new).max().expect("keys below");
             let behind = keys.iter().filter(|key| **key >= new).min().expect("keys above");
             (*before, *behind)
-        });
+        };
+        let cut = Cut::new::<K>(count, below, new, around, |at| keys[at]);
         let (_, left, above) = keys.select_nth_unstable(cut.kept - 1);
         let first = above.iter().min().unwrap_or(&new);
         debug_assert!(
