@@ -12,6 +12,7 @@ use crate::common::{
 use crate::external_design::Toy;
 use bristlecone::lab::TreeDesign;
 use bristlecone::{Design, Error, KEY_BYTES_MAX, Key, Native, Pool, Result, Tree, VALUE_BYTES_MAX, Value};
+use bristlecone_random::mix;
 
 /// A tree and its model: `key` and `value` make arguments from numbers.
 struct Twin<K: Key, V: Value, S = Configuration> {
@@ -343,16 +344,28 @@ enum Arrival {
     DescendingSeries,
     /// One after the other.
     Clusters,
+    /// Ascending, except that one in twenty arrives up to 1,000 places later.
+    Late,
 }
 
 impl Arrival {
     const SERIES: u64 = 200;
 
-    /// Returns the series and the number in it of the key that arrives as the `at`th of `all`.
+    /// Returns the series of all keys and their numbers in it, as they arrive.
+    fn keys(self, all: u64) -> Vec<(u64, u64)> {
+        if let Self::Late = self {
+            let delay = |number: u64| if mix(number) % 20 == 0 { 1 + mix(!number) % 1000 } else { 0 };
+            let mut numbers: Vec<u64> = (0..all).collect();
+            numbers.sort_by_key(|number| number + delay(*number));
+            return numbers.into_iter().map(|number| (0, number)).collect();
+        }
+        (0..all).map(|at| self.key(at, all)).collect()
+    }
+
     fn key(self, at: u64, all: u64) -> (u64, u64) {
         let of_series = all / Self::SERIES;
         match self {
-            Self::Ascending => (0, at),
+            Self::Ascending | Self::Late => (0, at),
             Self::Descending => (0, all - at),
             Self::Series => (at % Self::SERIES, at / Self::SERIES),
             Self::DescendingSeries => (at % Self::SERIES, of_series - at / Self::SERIES),
@@ -376,8 +389,8 @@ fn keys_that_arrive_in_order_fill_leaves() {
             };
             let words = options("words").create::<u64, u64>().unwrap();
             let texts = options("texts").create::<String, u64>().unwrap();
-            for i in 0..KEYS {
-                let (series, number) = arrival.key(i, KEYS);
+            let keys = arrival.keys(KEYS);
+            for (i, &(series, number)) in (0..).zip(&keys) {
                 assert_eq!(words.insert(series << 32 | number, i).unwrap(), None);
                 assert_eq!(texts.insert(&format!("key {series:04}/{number:08}"), i).unwrap(), None);
             }
@@ -397,8 +410,7 @@ fn keys_that_arrive_in_order_fill_leaves() {
             let words = pool.tree::<u64, u64>("words").unwrap();
             let texts = pool.tree::<String, u64>("texts").unwrap();
             assert_eq!((words.check(), texts.check()), (vec![], vec![]), "{}, {arrival:?}", shape.design);
-            for i in (0..KEYS).step_by(7) {
-                let (series, number) = arrival.key(i, KEYS);
+            for (i, &(series, number)) in (0..).zip(&keys).step_by(7) {
                 assert_eq!(words.get(series << 32 | number).unwrap(), Some(i));
                 assert_eq!(texts.get(&format!("key {series:04}/{number:08}")).unwrap(), Some(i));
             }
@@ -407,7 +419,13 @@ fn keys_that_arrive_in_order_fill_leaves() {
         let ascending = load(Arrival::Ascending);
         let bytes = ascending[0].pm_bytes - ascending[0].log_bytes;
         assert!(bytes < 64 * KEYS, "{bytes} bytes of {}", shape.design);
-        let others = [Arrival::Descending, Arrival::Series, Arrival::DescendingSeries, Arrival::Clusters];
+        let others = [
+            Arrival::Descending,
+            Arrival::Series,
+            Arrival::DescendingSeries,
+            Arrival::Clusters,
+            Arrival::Late,
+        ];
         for arrival in others {
             for (ascending, other) in ascending.iter().zip(load(arrival)) {
                 println!(
@@ -415,7 +433,7 @@ fn keys_that_arrive_in_order_fill_leaves() {
                     shape.design, other.leaves, ascending.leaves
                 );
                 let most = match arrival {
-                    Arrival::Descending => ascending.leaves + ascending.leaves / 20,
+                    Arrival::Descending | Arrival::Late => ascending.leaves + ascending.leaves / 20,
                     // A series begins and ends within leaves.
                     _ => ascending.leaves + ascending.leaves / 10 + 2 * Arrival::SERIES,
                 };

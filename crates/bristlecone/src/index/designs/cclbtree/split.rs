@@ -53,8 +53,9 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         let fence = state.leaf != self.first && parts.first().is_none_or(|part| part.item.slot() != Some(0));
         let usable = self.slots - usize::from(fence);
         let least = len.saturating_sub(self.slots).max(1);
-        // A run ends its leaf: see `parts/split.rs`. A leaf begins with an item. So that descending keys go on in a leaf of
-        // their own, it begins with the last item below them.
+        // A run ends its leaf: see `parts/split.rs`. No slots stay free for late keys, because buffers hold them. A leaf
+        // begins with an item. So that descending keys go on in a leaf of their own, it begins with the last item below
+        // them.
         let kept = match run_of::<K>(&parts) {
             Some((Run::Ascending, run)) => run.end.min(len - 1).max(least).min(usable),
             Some((Run::Descending, run)) => run.start.saturating_sub(1).max(least).min(usable),

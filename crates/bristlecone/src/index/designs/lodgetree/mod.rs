@@ -70,7 +70,7 @@
 //! 3. The new items of the lower half are merged into the old leaf: flush 2 to 4.
 //!
 //! Items above all others of the leaf leave it full. For items below all others, the new leaf is full. So ascending and
-//! descending loads leave full leaves behind.
+//! descending loads leave full leaves behind, except for the slots of late keys (`parts/split.rs`).
 //!
 //! # Split of a node (its index part leaves less than a quarter for the buffer)
 //! Volatile. Into as many nodes as the last time; one more in a burst, one fewer when it has cooled; but at most as

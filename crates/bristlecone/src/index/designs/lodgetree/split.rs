@@ -12,7 +12,7 @@ use super::node::{Counts, Entry, Locked, Splits};
 use crate::index::options::experimental;
 use crate::index::parts::buffered::{LeafLayout, Leftovers, Part, Pending};
 use crate::index::parts::codec::KeyCodec;
-use crate::index::parts::split::Run;
+use crate::index::parts::split::{Run, late_keys};
 
 fn least<R: Ord + Copy>(parts: &[Part<R>]) -> Option<R> {
     parts.iter().map(|part| part.key).min()
@@ -68,9 +68,15 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         // A run ends its leaf: see `parts/split.rs`.
         let run = added_run::<K>(&parts, added);
         let fewest = parts.len().saturating_sub(self.slots).max(1);
+        let most = (parts.len() - 1).min(self.slots);
+        let late = || late_keys::<K>(parts.len(), |at| parts[at].key);
         let kept = match run {
-            Some((Run::Ascending, below)) => (below + added).min(parts.len() - 1).max(fewest).min(self.slots),
-            Some((Run::Descending, below)) => below.max(fewest).min(self.slots),
+            Some((Run::Ascending, below)) if below + added == parts.len() => {
+                most.saturating_sub(late()).max(fewest)
+            }
+            Some((Run::Ascending, below)) => (below + added).max(fewest).min(most),
+            Some((Run::Descending, 0)) => (fewest + late()).min(most),
+            Some((Run::Descending, below)) => below.max(fewest).min(most),
             None => parts.len() / 2,
         };
         // Leaves are unordered: knowing the half of each item is sufficient.

@@ -222,11 +222,12 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             keys.iter_mut().zip(bits(items.slots)).for_each(|(to, slot)| *to = key(slot));
             let keys = &mut keys[..count];
             let below = keys.iter().filter(|key| **key < new).count();
-            let cut = Cut::new::<K>(count, below, new, || {
+            let around = || {
                 let before = keys.iter().filter(|key| **key < new).max().expect("keys below");
                 let behind = keys.iter().filter(|key| **key >= new).min().expect("keys above");
                 (*before, *behind)
-            });
+            };
+            let cut = Cut::new::<K>(count, below, new, around, |at| keys[at]);
             let (_, left, above) = keys.select_nth_unstable(cut.kept - 1);
             let first = above.iter().min().unwrap_or(&new);
             debug_assert!(*left < *first, "keys of a leaf differ");
@@ -241,7 +242,8 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         let keys = &mut keys[..count];
         sort_by_key::<K, _>(self.level, keys, |(key, _)| *key);
         let below = keys.partition_point(|(key, _)| *key < new);
-        let cut = Cut::new::<K>(count, below, new, || (keys[below - 1].0, keys[below].0));
+        let key_of = |at: usize| keys[at].0;
+        let cut = Cut::new::<K>(count, below, new, || (key_of(below - 1), key_of(below)), key_of);
         let (left, first) = (keys[cut.kept - 1].0, keys.get(cut.kept).map_or(new, |(key, _)| *key));
         debug_assert!(
             left < first

@@ -81,7 +81,8 @@
 //!    and the items of the old leaf's tail move forward (move).
 //!
 //! A key above all others of the leaf moves nothing: the new leaf begins empty. For a key below all others, all items
-//! but the least move. So ascending and descending loads leave full leaves behind.
+//! but the least move. So ascending and descending loads leave full leaves behind, except for the slots of late keys
+//! (`parts/split.rs`).
 //!
 //! # Free (a leaf without items, unless it is the only one)
 //! 1. The leaf is removed from the index; the free tag is set on its head; flush, fence. *An empty leaf is freed by

@@ -86,7 +86,8 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         let parts = &mut parts[..len];
         sort_by_key::<K, _>(self.leaves.level, parts, Part::key);
         let below = parts.partition_point(|part| part.key < key);
-        let cut = Cut::new::<K>(len, below, key, || (parts[below - 1].key, parts[below].key));
+        let key_of = |at: usize| parts[at].key;
+        let cut = Cut::new::<K>(len, below, key, || (key_of(below - 1), key_of(below)), key_of);
         let (lower, upper) = parts.split_at(cut.kept);
         let first = upper.first().map_or(key, |part| part.key);
         if lower.last().is_some_and(|last| last.key >= first) {

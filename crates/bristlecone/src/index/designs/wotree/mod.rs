@@ -64,7 +64,8 @@
 //!    one above it (grow).
 //!
 //! A key above all others of the leaf moves nothing: the new leaf begins empty. For a key below all others, all items
-//! but the least move. So ascending and descending loads leave full leaves behind.
+//! but the least move. So ascending and descending loads leave full leaves behind, except for the slots of late keys
+//! (`parts/split.rs`).
 //!
 //! # Enter (an entry into an inner node with space)
 //! 1. Entries shift right from the end, child before key, so that an entry that occurs twice is a duplicate of its left

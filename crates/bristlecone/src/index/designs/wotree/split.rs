@@ -97,7 +97,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         let key = K::shorten(key);
         let below = slots.partition_point(|&slot| key_of(slot) < key);
         let around = || (key_of(slots[below - 1]), key_of(slots[below]));
-        let cut = Cut::new::<K>(slots.len(), below, key, around);
+        let cut = Cut::new::<K>(slots.len(), below, key, around, |at| key_of(slots[at]));
         let kept = cut.kept;
         let ascending = kept == slots.len();
         let first = if ascending { key } else { key_of(slots[kept]) };
