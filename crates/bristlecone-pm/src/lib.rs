@@ -45,7 +45,7 @@ mod wal;
 mod word;
 
 pub use alloc::{
-    Census, ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, RecordSpec, Records,
+    Census, ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, Marks, RecordSpec, Records,
     VALUE_BYTES_MAX, record_bytes_max, record_slot_bytes,
 };
 pub use counts::{Counts, Events};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{
-    Durable, Error, Heap, HeapSpec, Manifest, ManifestReader, Medium, Memory, Persist, PoolFile, Result,
-    TreeEntry,
+    Durable, Error, Heap, HeapSpec, Manifest, ManifestReader, Marks, Medium, Memory, Persist, PoolFile,
+    Result, TreeEntry,
 };
 
 use super::census::Census;
@@ -20,7 +20,7 @@ use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::items::{Items, Values};
 use crate::index::parts::no_room::Epochs;
-use crate::index::parts::recovery::{KeyEnds, Survivor, each, index_over};
+use crate::index::parts::recovery::{KeyEnds, Survivor, each, index_over, overlap, sort};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Described, Open, Salvage, SalvageSink};
@@ -58,8 +58,8 @@ impl<K: KeyCodec, M: Medium> Open<K, M> for SsTree<K, M> {
         tree.inner = if survivors.is_empty() {
             VolatileIndex::new(inner_bytes, tree.new_leaf(&[])?.0, &memory)?
         } else {
-            tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
-            index_over(inner_bytes, &survivors, &memory)?
+            tree.len.add(survivors.iter().map(|leaf| i64::from(leaf.items)).sum());
+            index_over(inner_bytes, &tree.keys, &survivors, &memory)?
         };
         let items = tree.len.sum();
         let shared = tree.keys.check_records(items).or_else(|| tree.values.check_records(items));
@@ -179,21 +179,16 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     }
 
     /// Finds every leaf, in key order, repaired (recover 1-5).
-    pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
+    pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor>> {
         let census = Census::new(self.subnodes.chunks(), self.shape);
         let chunks = census.ranges.len();
         each(chunks, threads, |chunk| self.take_census(&census, chunk))?;
-        let found = each(chunks, threads, |chunk| {
-            let mut own = self.recover_chunk(&census, chunk)?;
-            own.sort_unstable_by(Survivor::by_low);
-            Ok(own)
-        })?;
+        let found = each(chunks, threads, |chunk| self.recover_chunk(&census, chunk))?;
         if census.occupied.into_inner() != census.reached.into_inner() {
             return Err(Error::corrupted("subnodes that are not reachable from a head", "chain of a leaf"));
         }
-        let mut found: Vec<_> = found.into_iter().flatten().collect();
-        // A stable sort merges runs that are already sorted.
-        found.sort_by(Survivor::by_low);
+        let mut found = found.concat();
+        sort(&self.keys, &mut found);
         self.finish_splits(&mut found)?;
         Ok(found)
     }
@@ -220,7 +215,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     }
 
     /// Returns the leaves whose heads are in a chunk.
-    fn recover_chunk(&self, census: &Census, chunk: usize) -> Result<Vec<Survivor<K>>> {
+    fn recover_chunk(&self, census: &Census, chunk: usize) -> Result<Vec<Survivor>> {
         let mut found = Vec::new();
         let mut ids = 0..0;
         let mut reached = 0;
@@ -367,24 +362,25 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     }
 
     /// Reads the items, marks their records as live, and derives the fingerprints from the keys.
-    fn recover_items(&self, id: u32, view: &View) -> Result<Survivor<K>> {
+    fn recover_items(&self, id: u32, view: &View) -> Result<Survivor> {
         let medium = self.medium();
         let guard = K::pin();
         let mut tags = Tags::default();
         let mut extent = KeyEnds::<K>::default();
+        let mut marks = Marks::default();
         for at in 0..view.count {
             let slots: &[Slot] = self.pool.slice(slot_offset(view.subnodes[at], 0), self.shape.slots);
             for slot in bits(view.taken(self.shape, at)) {
                 let word = slots[slot].key.load(medium);
-                self.keys.mark_live(word)?;
-                self.values.mark_live(slots[slot].value.load(medium))?;
-                // Remembered if damaged: the fingerprint is not that of the original key.
-                let _ = self.keys.verify_held(word, &guard);
-                let key = self.keys.read(word, &guard);
+                // A damaged key is remembered: the fingerprint is not that of the original one.
+                let key = self.keys.mark_and_read(word, &mut marks, &guard)?;
+                self.values.mark(slots[slot].value.load(medium), &mut marks)?;
                 tags.set(at * self.shape.slots + slot, K::fingerprint(key));
-                extent.add(key);
+                extent.add(word, key);
             }
         }
+        // Records are counted later.
+        let _ = marks.finish();
         let leaf = self.leaves.get(id);
         leaf.lock.renew();
         leaf.begin(view, &tags);
@@ -400,33 +396,32 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         let Some((low, high)) = extent.ends() else {
             return Err(Error::corrupted("a leaf without items", format!("leaf {id}")));
         };
-        let items = view.bitmap.count_ones() as usize;
-        Ok(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items })
+        Ok(Survivor { low, high, leaf: id, items: view.bitmap.count_ones() })
     }
 
     /// Completes splits: if two neighbours overlap, the crash happened between the new leaf and the old one's
     /// bitmap, and the old one drops the items of the new one (recover 4).
-    fn finish_splits(&self, found: &mut [Survivor<K>]) -> Result<()> {
-        for right in 1..found.len() {
-            let (lefts, rights) = found.split_at_mut(right);
-            let (left, right) = (&mut lefts[lefts.len() - 1], &rights[0]);
-            if left.high >= right.low {
-                self.finish_split(left, right)?;
-            }
+    fn finish_splits(&self, found: &mut [Survivor]) -> Result<()> {
+        let mut begin = 0;
+        while let Some(right) = overlap(&self.keys, &found[begin..]) {
+            let (lefts, rights) = found.split_at_mut(begin + right);
+            self.finish_split(&mut lefts[lefts.len() - 1], &rights[0])?;
+            begin += right;
         }
         Ok(())
     }
 
-    fn finish_split(&self, left: &mut Survivor<K>, right: &Survivor<K>) -> Result<()> {
+    fn finish_split(&self, left: &mut Survivor, right: &Survivor) -> Result<()> {
         let medium = self.medium();
         let guard = K::pin();
         let held: Vec<(u64, u64)> = self.words(right.leaf).map(|(_, words)| words).collect();
         let mut view = self.leaves.get(left.leaf).view();
-        let mut high: Option<K::Ref<'_>> = None;
+        let low = self.keys.read(right.low, &guard);
+        let mut high: Option<(K::Ref<'_>, u64)> = None;
         for (bit, words) in self.words(left.leaf) {
             let key = self.keys.read(words.0, &guard);
-            if key < K::borrow(&right.low) {
-                high = high.max(Some(key));
+            if key < low {
+                high = high.max(Some((key, words.0)));
             } else if held.contains(&words) {
                 view.bitmap &= !bit;
             } else {
@@ -436,7 +431,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
                 ));
             }
         }
-        let Some(high) = high else {
+        let Some((_, high)) = high else {
             return Err(Error::corrupted(
                 "two leaves with equal low fences",
                 format!("leaf at {:#x}", view.subnodes[0]),
@@ -451,8 +446,8 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             self.subnodes.free(tail);
         }
         self.leaves.get(left.leaf).shrink(&view);
-        left.high = K::owned(high);
-        left.items = view.bitmap.count_ones() as usize;
+        left.high = high;
+        left.items = view.bitmap.count_ones();
         Ok(())
     }
 
