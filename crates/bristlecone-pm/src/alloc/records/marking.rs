@@ -1,12 +1,14 @@
 //! Lookup of a tree's record chunks by offset, and marks of the records in use. Recovery does one lookup and sets one
 //! mark for each record.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use super::Records;
 use super::classes::lens_of;
 use crate::alloc::slots::Slots;
-use crate::sync::{AtomicU64, Ordering::AcqRel};
-use crate::{Chunk, Medium, PoolFile, prefetch_to_write};
+use crate::sync::Ordering::Relaxed;
+use crate::sync::wait::lock;
+use crate::{Chunk, Medium, PoolFile};
 
 /// The chunks that a tree had when it was opened.
 #[derive(Debug, Default)]
@@ -21,11 +23,15 @@ pub struct Marking {
 
 #[derive(Debug)]
 struct RecordChunk {
-    slot_bytes: Divisor,
+    divisor: Divisor,
     /// The lengths of records that belong in these slots: the smallest one, and how much longer the others may be.
     lens: (u32, u32),
+    /// Number of slots, and their bytes.
     count: u32,
+    bytes: u32,
     slots: Arc<Slots>,
+    /// Held while a thread sets marks without locked instructions.
+    marking: Mutex<()>,
 }
 
 /// A divisor of 32-bit numbers, by which two multiplications divide.
@@ -51,21 +57,22 @@ impl Divisor {
 /// The slot of a record.
 #[derive(Clone, Copy)]
 pub struct Place<'a> {
-    word: &'a AtomicU64,
-    bit: u64,
-    lens: (u32, u32),
+    chunk: &'a RecordChunk,
+    /// Index of the chunk.
+    at: usize,
+    slot: u32,
 }
 
 impl Place<'_> {
     /// Returns whether a record of this length belongs in the slot.
     #[inline(always)]
     pub fn fits(&self, len: u32) -> bool {
-        len.wrapping_sub(self.lens.0) <= self.lens.1
+        len.wrapping_sub(self.chunk.lens.0) <= self.chunk.lens.1
     }
 
     /// Marks the slot; returns whether it was unmarked.
     pub fn mark(&self) -> bool {
-        self.word.fetch_or(self.bit, AcqRel) & self.bit == 0
+        self.chunk.slots.mark(self.slot as usize)
     }
 }
 
@@ -86,10 +93,12 @@ impl Marking {
         for (chunk, class, slots) in chunks {
             let (least, most) = lens_of(class, owner_bytes);
             places[(chunk.id - first.id) as usize] = Some(RecordChunk {
-                slot_bytes: Divisor::new(chunk.slot_bytes),
+                divisor: Divisor::new(chunk.slot_bytes),
                 lens: (least, most - least),
                 count: (pool.chunk_bytes() / u64::from(chunk.slot_bytes)) as u32,
+                bytes: chunk.slot_bytes,
                 slots,
+                marking: Mutex::default(),
             });
         }
         Self { first: first.offset, within: pool.chunk_bytes().trailing_zeros(), chunks: places }
@@ -99,63 +108,112 @@ impl Marking {
     #[inline(always)]
     pub fn place_of(&self, offset: u64) -> Option<Place<'_>> {
         let behind = offset.checked_sub(self.first)?;
-        let chunk = self.chunks.get(usize::try_from(behind >> self.within).ok()?)?.as_ref()?;
-        let slot = chunk.slot_bytes.divide((behind & ((1 << self.within) - 1)) as u32)?;
-        let word = chunk.slots.bitmap.get(slot as usize / 64).filter(|_| slot < chunk.count)?;
-        Some(Place { word, bit: 1 << (slot % 64), lens: chunk.lens })
+        let at = usize::try_from(behind >> self.within).ok()?;
+        let chunk = self.chunks.get(at)?.as_ref()?;
+        let slot = chunk.divisor.divide((behind & ((1 << self.within) - 1)) as u32)?;
+        (slot < chunk.count).then_some(Place { chunk, at, slot })
     }
 }
 
-/// Number of words of slots whose marks are collected.
-const WORDS: usize = 32;
+/// Marks of a chunk that a thread sets together.
+const TOGETHER: usize = 64;
 
-/// The marks of a leaf's records, collected by a thread. Threads share the bitmaps, and neighbours in a leaf are often
-/// neighbours in a bitmap: one locked instruction sets the marks of a word.
-///
-/// Marks are only set by [`finish`](Self::finish).
+/// The marks of one recovering thread. It collects those of each chunk, and sets them when there are enough: the marks of
+/// one leaf lie anywhere, and each would wait for its line, and for other threads.
 #[derive(Debug, Default)]
-pub struct Marks<'a> {
-    /// Each word has one place in this table.
-    words: [Option<(&'a AtomicU64, u64)>; WORDS],
-    /// The places in use.
-    used: u32,
-    /// Whether a slot was marked before.
-    is_double: bool,
+pub struct Marks {
+    /// By chunk: the number of slots collected, and the slots.
+    counts: Vec<u8>,
+    slots: Vec<[u32; TOGETHER]>,
+    /// Offset of a record that was marked twice.
+    double: Option<u64>,
 }
 
-impl<'a> Marks<'a> {
+impl Marks {
     /// Adds the mark of a slot.
     #[inline(always)]
-    pub(super) fn add(&mut self, place: &Place<'a>) {
-        let Place { word, bit, .. } = *place;
-        let address = std::ptr::from_ref(word).addr() as u64 / 8;
-        let at = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - WORDS.ilog2())) as usize;
-        match &mut self.words[at] {
-            Some((own, bits)) if std::ptr::eq(*own, word) => {
-                self.is_double |= *bits & bit != 0;
-                *bits |= bit;
-            }
-            other => {
-                prefetch_to_write(word);
-                if let Some((other, bits)) = other.replace((word, bit)) {
-                    self.is_double |= other.fetch_or(bits, AcqRel) & bits != 0;
-                }
-                self.used |= 1 << at;
-            }
+    pub(super) fn add(&mut self, place: &Place<'_>) {
+        if place.at >= self.counts.len() {
+            self.grow(place.at + 1);
+        }
+        let (count, slots) = (&mut self.counts[place.at], &mut self.slots[place.at]);
+        slots[usize::from(*count) % TOGETHER] = place.slot;
+        *count += 1;
+        if usize::from(*count) == TOGETHER {
+            *count = 0;
+            self.double = self.double.or(place.chunk.mark_all(slots));
         }
     }
 
-    /// Sets the marks that were added since the last call. Returns whether all of these slots were unmarked before.
-    #[must_use]
-    pub fn finish(&mut self) -> bool {
-        while self.used != 0 {
-            let at = self.used.trailing_zeros() as usize;
-            self.used &= self.used - 1;
-            if let Some((word, bits)) = self.words[at].take() {
-                self.is_double |= word.fetch_or(bits, AcqRel) & bits != 0;
+    #[cold]
+    fn grow(&mut self, chunks: usize) {
+        self.counts.resize(chunks, 0);
+        self.slots.resize(chunks, [0; TOGETHER]);
+    }
+
+    /// Sets the marks that are left.
+    fn finish(&mut self, marking: &Marking) {
+        for (chunk, (count, slots)) in marking.chunks.iter().zip(self.counts.iter_mut().zip(&self.slots)) {
+            if let Some(chunk) = chunk {
+                let slots = &slots[..usize::from(std::mem::take(count))];
+                self.double = self.double.or(chunk.mark_all(slots));
             }
         }
-        !std::mem::take(&mut self.is_double)
+    }
+}
+
+impl RecordChunk {
+    /// Marks slots; returns the offset of one that was marked before.
+    #[inline(never)]
+    fn mark_all(&self, slots: &[u32]) -> Option<u64> {
+        let mut double = None;
+        let _only = lock(&self.marking);
+        for &slot in slots {
+            let (word, bit) = (&self.slots.bitmap[slot as usize / 64], 1 << (slot % 64));
+            let before = word.load(Relaxed);
+            word.store(before | bit, Relaxed);
+            if before & bit != 0 {
+                double = Some(self.slots.offset + u64::from(slot) * u64::from(self.bytes));
+            }
+        }
+        double
+    }
+}
+
+/// The marks of all recovering threads, for some kinds of records.
+#[derive(Debug)]
+pub struct AllMarks<const KINDS: usize>(Mutex<Vec<[Marks; KINDS]>>);
+
+impl<const KINDS: usize> Default for AllMarks<KINDS> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<const KINDS: usize> AllMarks<KINDS> {
+    /// Returns marks that no other thread uses.
+    pub fn take(&self) -> [Marks; KINDS] {
+        let idle = lock(&self.0).pop();
+        idle.unwrap_or_else(|| [(); KINDS].map(|()| Marks::default()))
+    }
+
+    /// Takes back marks that were [taken](Self::take).
+    pub fn put(&self, marks: [Marks; KINDS]) {
+        lock(&self.0).push(marks);
+    }
+
+    /// Sets all marks that were put back, each kind for its records. Returns, for each kind, the offset of a record that was
+    /// marked twice.
+    #[must_use]
+    pub fn finish<M: Medium>(self, records: [&Records<M>; KINDS]) -> [Option<u64>; KINDS] {
+        let mut all = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        std::array::from_fn(|kind| {
+            let marks = all.iter_mut().map(|marks| &mut marks[kind]);
+            marks.fold(None, |double, marks| {
+                marks.finish(&records[kind].marking);
+                double.or(marks.double)
+            })
+        })
     }
 }
 
@@ -175,13 +233,19 @@ mod tests {
         }
     }
 
+    fn chunk(class: usize, owner_bytes: usize, count: u32) -> RecordChunk {
+        let (least, most) = lens_of(class, owner_bytes);
+        let slots = Arc::new(Slots::new(0, 4096, count as usize));
+        let bytes = CLASSES[class];
+        let lens = (least, most - least);
+        RecordChunk { divisor: Divisor::new(bytes), lens, count, bytes, slots, marking: Mutex::default() }
+    }
+
     #[test]
     fn lengths_belong_in_one_class() {
-        let word = AtomicU64::new(0);
         for class in 0..CLASSES.len() {
             for owner_bytes in [0, 8] {
-                let (least, most) = lens_of(class, owner_bytes);
-                let place = Place { word: &word, bit: 1, lens: (least, most - least) };
+                let place = Place { chunk: &chunk(class, owner_bytes, 64), at: 0, slot: 0 };
                 for len in (0..300_000).chain([u32::MAX, u32::MAX - 7]) {
                     let bytes = len as usize + owner_bytes;
                     let fits = len as usize <= VALUE_BYTES_MAX && class_of(bytes) == class;
@@ -193,22 +257,29 @@ mod tests {
 
     #[test]
     fn a_slot_marked_twice_is_noticed() {
-        let bitmap: Vec<AtomicU64> = (0..200).map(|_| AtomicU64::new(0)).collect();
-        let place = |slot: usize| Place { word: &bitmap[slot / 64], bit: 1 << (slot % 64), lens: (0, 0) };
-        let mut marks = Marks::default();
-        // More words than the table has places.
-        (0..12_800).for_each(|slot| marks.add(&place(slot)));
-        assert!(marks.finish() && marks.finish());
-        assert!(bitmap.iter().all(|word| word.fetch_or(0, AcqRel) == u64::MAX));
-        for double in [0, 63, 12_799] {
-            marks.add(&place(double));
-            assert!(!marks.finish(), "marked by an earlier leaf");
-            assert!(marks.finish());
+        let chunks = vec![Some(chunk(1, 0, 200)), None, Some(chunk(2, 0, 100))];
+        let marking = Marking { first: 4096, within: 12, chunks };
+        let offsets = || (0..100).flat_map(|slot| [4096 + 24 * slot, 3 * 4096 + 32 * slot]);
+        let place = |offset| marking.place_of(offset).unwrap();
+        let add = |marks: &mut Marks, offsets: &[u64]| {
+            offsets.iter().for_each(|&offset| marks.add(&place(offset)));
+            marks.finish(&marking);
+            marks.double.take()
+        };
+        let all: Vec<u64> = offsets().collect();
+        let [mut one, mut other] = [Marks::default(), Marks::default()];
+        assert_eq!([add(&mut one, &all), add(&mut other, &[4096 + 24 * 150])], [None; 2]);
+        assert!(all.iter().all(|&offset| !place(offset).mark()), "all marks are set");
+        for double in [4096, 4096 + 24 * 99, 3 * 4096 + 32 * 50, 4096 + 24 * 150] {
+            assert_eq!([add(&mut one, &[double]), add(&mut one, &[])], [Some(double), None], "by a thread");
+            assert_eq!(add(&mut other, &[double]), Some(double), "by two threads");
         }
-        let bitmap = [AtomicU64::new(0)];
-        let place = |bit: u64| Place { word: &bitmap[0], bit, lens: (0, 0) };
-        [1, 2, 1].map(|bit| marks.add(&place(bit)));
-        assert!(!marks.finish(), "marked twice by a leaf");
-        assert!(!place(2).mark() && place(4).mark());
+        let twice = 4096 + 24 * 101;
+        assert_eq!(add(&mut one, &[twice, 4096 + 24 * 102, twice]), Some(twice));
+        assert!(
+            [4095, 4097, 2 * 4096, 4096 + 24 * 200, 4 * 4096]
+                .iter()
+                .all(|&at| marking.place_of(at).is_none())
+        );
     }
 }

@@ -29,7 +29,7 @@ use self::checksum::checksum;
 pub(crate) use self::classes::is_record_class;
 use self::classes::{CLASSES, class_of};
 pub use self::classes::{record_bytes_max, record_slot_bytes};
-pub use self::marking::Marks;
+pub use self::marking::{AllMarks, Marks};
 use self::marking::{Marking, Place};
 
 /// Longest key in bytes.
@@ -346,22 +346,23 @@ impl<M: Medium> Records<M> {
     ///
     /// [`Corrupted`](Error::Corrupted) if no record can begin there.
     pub fn mark_live(&self, offset: u64) -> Result<bool> {
-        self.place_of(offset).map(|(place, ..)| place.mark())
+        self.place_of(offset).map(|(place, ..)| place.mark()).ok_or_else(|| self.no_record(offset))
     }
 
-    /// Adds the mark of a record to others: as [`mark_live`](Self::mark_live), but [`Marks::finish`] sets the mark, and
-    /// returns whether it is the only one. Returns the length of the record.
+    /// Adds the mark of a record to those of a thread: as [`mark_live`](Self::mark_live), but [`AllMarks::finish`] sets it,
+    /// and tells whether one was set. Must not be mixed with `mark_live`. Returns the length of the record.
     ///
     /// # Errors
     ///
     /// As [`mark_live`](Self::mark_live).
-    pub fn mark<'a>(&'a self, offset: u64, marks: &mut Marks<'a>) -> Result<usize> {
-        let (place, header, _) = self.place_of(offset)?;
+    #[inline(always)]
+    pub fn mark(&self, offset: u64, marks: &mut Marks) -> Result<usize> {
+        let Some((place, header, _)) = self.place_of(offset) else { return Err(self.no_record(offset)) };
         marks.add(&place);
         Ok(header as u32 as usize)
     }
 
-    /// Adds the mark of a record to others, and returns its bytes, after comparing them with their checksum: a mismatch
+    /// As [`mark`](Self::mark), but returns the bytes of the record, after comparing them with their checksum: a mismatch
     /// is only remembered.
     ///
     /// # Errors
@@ -371,10 +372,10 @@ impl<M: Medium> Records<M> {
     pub fn mark_and_read<'g>(
         &'g self,
         offset: u64,
-        marks: &mut Marks<'g>,
+        marks: &mut Marks,
         _pinned: &'g Guard,
     ) -> Result<&'g [u8]> {
-        let (place, header, behind) = self.place_of(offset)?;
+        let Some((place, header, behind)) = self.place_of(offset) else { return Err(self.no_record(offset)) };
         marks.add(&place);
         let len = header as u32 as usize;
         let bytes = self.bytes_of(&behind[..len.div_ceil(8)], len);
@@ -384,16 +385,15 @@ impl<M: Medium> Records<M> {
         Ok(bytes)
     }
 
-    /// Returns the slot of the record at an offset, the header, and the words behind it, which hold its bytes.
+    /// Returns the slot of the record at an offset, the header, and the words behind it, which hold its bytes; `None` if no
+    /// record can begin there.
     #[inline(always)]
-    fn place_of(&self, offset: u64) -> Result<(Place<'_>, u64, &[Word])> {
-        let found = self.marking.place_of(offset).and_then(|place| {
-            let (header, behind) = self.pool.words_from(offset)?.split_first()?;
-            let header = header.load(self.pool.medium());
-            let len = header as u32;
-            (place.fits(len) && len.div_ceil(8) as usize <= behind.len()).then_some((place, header, behind))
-        });
-        found.ok_or_else(|| self.no_record(offset))
+    fn place_of(&self, offset: u64) -> Option<(Place<'_>, u64, &[Word])> {
+        let place = self.marking.place_of(offset)?;
+        let (header, behind) = self.pool.words_from(offset)?.split_first()?;
+        let header = header.load(self.pool.medium());
+        let len = header as u32;
+        (place.fits(len) && len.div_ceil(8) as usize <= behind.len()).then_some((place, header, behind))
     }
 
     #[cold]

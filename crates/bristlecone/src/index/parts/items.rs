@@ -217,7 +217,7 @@ impl<C: Storage, M: Medium> Items<C, M> {
     pub fn mark_and_read<'a>(
         &'a self,
         word: u64,
-        marks: &mut Marks<'a>,
+        marks: &mut Marks,
         guard: &'a C::Guard,
     ) -> Result<C::Ref<'a>> {
         if C::INLINE {
@@ -330,9 +330,9 @@ impl<M: Medium> Values<M> {
         if self.are_words() { Ok(true) } else { self.records.mark_live(word) }
     }
 
-    /// As [`mark_live`](Self::mark_live), but together with other marks: see [`Records::mark`].
+    /// As [`mark_live`](Self::mark_live), with the marks of one thread: see [`Records::mark`].
     #[inline(always)]
-    pub fn mark<'a>(&'a self, word: u64, marks: &mut Marks<'a>) -> Result<()> {
+    pub fn mark(&self, word: u64, marks: &mut Marks) -> Result<()> {
         if self.are_words() { Ok(()) } else { self.records.mark(word, marks).map(drop) }
     }
 

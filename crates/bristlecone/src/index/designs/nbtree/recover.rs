@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::sync::epoch;
 use bristlecone_pm::{
-    ChunkRange, Durable, Error, Flushed, LINE_BYTES, Manifest, ManifestReader, Marks, Medium, Memory,
-    Persist, PoolFile, Result, Word,
+    AllMarks, ChunkRange, Durable, Error, Flushed, LINE_BYTES, Manifest, ManifestReader, Marks, Medium,
+    Memory, Persist, PoolFile, Result, Word,
 };
 
 use super::layout::{EMPTY, Header, SLOTS_MAX, STAMP_END, State, Stored};
@@ -28,6 +28,10 @@ use crate::index::{Described, Open, Salvage, SalvageSink};
 const LINES_AHEAD: usize = 4;
 /// Number of blocks ahead whose origins are prefetched; their own lines have arrived.
 const ORIGINS_AHEAD: usize = 2;
+
+/// Errors of a record to which two slots refer, and of values.
+const TWICE: &str = "a key record referenced by two slots";
+const INVALID_VALUE: &str = "an invalid value word";
 
 /// A set of parts of hashes, which distinguishes most keys of a leaf.
 #[derive(Default)]
@@ -62,18 +66,21 @@ struct Found {
 struct Inspection<'a, K: KeyCodec> {
     ranges: &'a [ChunkRange],
     guard: &'a K::Guard,
-    keys: Marks<'a>,
-    values: Marks<'a>,
-    ahead: Ahead,
+    /// Of records of keys, and of values.
+    marks: [Marks; 2],
+    ahead: Ahead<'a>,
     found: Found,
 }
 
-/// A block's slots with items whose records are not prefetched yet. They are prefetched one by one, while the items of the
-/// block before are verified: a burst would wait for the memory.
+/// A block whose records are prefetched one by one, while the items of the block before are verified: the memory drops
+/// requests that come in a burst.
 #[derive(Default)]
-struct Ahead {
-    block: u64,
-    slots: u64,
+struct Ahead<'a> {
+    block: &'a [Slot],
+    /// Its slots with items.
+    occupied: u64,
+    /// Those whose records are not prefetched yet.
+    left: u64,
 }
 
 impl<K: KeyCodec, M: Medium> Open<K, M> for NbTree<K, M> {
@@ -202,7 +209,15 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
 
     /// Inspects every block.
     fn census(&self, ranges: &[ChunkRange], threads: usize) -> Result<Found> {
-        let parts = each(ranges.len(), threads, |chunk| self.inspect_chunk(ranges, chunk))?;
+        let marks = AllMarks::default();
+        let parts = each(ranges.len(), threads, |chunk| self.inspect_chunk(ranges, chunk, &marks))?;
+        let [key, value] = marks.finish([&self.keys.records, &self.values.records]);
+        if let Some(key) = key {
+            return Err(Error::corrupted(TWICE, format!("key record at {key:#x}")));
+        }
+        if let Some(value) = value {
+            return Err(Error::corrupted(INVALID_VALUE, format!("value record at {value:#x}")));
+        }
         let mut all = Found::default();
         all.leaves.reserve_exact(parts.iter().map(|part| part.leaves.len()).sum());
         for mut part in parts {
@@ -216,36 +231,35 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     }
 
     /// Inspects the blocks of a chunk.
-    fn inspect_chunk(&self, ranges: &[ChunkRange], chunk: usize) -> Result<Found> {
+    fn inspect_chunk(&self, ranges: &[ChunkRange], chunk: usize, marks: &AllMarks<2>) -> Result<Found> {
         let guard = K::pin();
         let mut inspection = Inspection {
             ranges,
             guard: &guard,
-            keys: Marks::default(),
-            values: Marks::default(),
+            marks: marks.take(),
             ahead: Ahead::default(),
             found: Found::default(),
         };
         let range = ranges[chunk];
+        let block_at = |slot: usize| range.offset + (slot * self.shape.block_bytes) as u64;
+        inspection.ahead = self.ahead(block_at(0));
         for word in 0..range.slots.div_ceil(64) {
             let mut taken = 0;
             for slot in 64 * word..range.slots.min(64 * (word + 1)) {
-                let block_at = |slot: usize| range.offset + (slot * self.shape.block_bytes) as u64;
                 self.pool.prefetch_lines(block_at(slot + LINES_AHEAD), self.shape.block_bytes);
-                if slot + ORIGINS_AHEAD < range.slots
-                    && let Ok((State::Live { origin }, _)) = self.header_of(block_at(slot + ORIGINS_AHEAD))
-                {
-                    self.pool.prefetch(origin);
+                if slot + ORIGINS_AHEAD < range.slots {
+                    self.prefetch_origin_of(block_at(slot + ORIGINS_AHEAD));
                 }
-                if slot + 1 < range.slots {
-                    inspection.ahead = self.ahead(block_at(slot + 1));
-                }
-                let is_leaf = self.look(block_at(slot), &mut inspection)?;
-                taken |= u64::from(is_leaf) << (slot % 64);
                 while self.prefetch_next(&mut inspection.ahead) {}
+                let next =
+                    if slot + 1 < range.slots { self.ahead(block_at(slot + 1)) } else { Ahead::default() };
+                let occupied = std::mem::replace(&mut inspection.ahead, next).occupied;
+                let is_leaf = self.look(block_at(slot), occupied, &mut inspection)?;
+                taken |= u64::from(is_leaf) << (slot % 64);
             }
             self.blocks.mark_live_word(range, word, taken);
         }
+        marks.put(inspection.marks);
         Ok(inspection.found)
     }
 
@@ -269,21 +283,33 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         self.pool.at::<Header>(block).birth.load(self.medium())
     }
 
-    /// Returns the slots of a block whose records are to be prefetched.
-    fn ahead(&self, block: u64) -> Ahead {
+    /// Prefetches the header of the block that a block replaced, or is about to.
+    fn prefetch_origin_of(&self, block: u64) {
+        let header: &Header = self.pool.at(block);
+        if let Some(State::Live { origin }) = State::decode(header.state.load(self.medium())) {
+            self.pool.prefetch(origin);
+        }
+    }
+
+    /// Returns a block before its turn.
+    #[inline(always)]
+    fn ahead(&self, block: u64) -> Ahead<'_> {
+        let header: &Header = self.pool.at(block);
+        let is_live = matches!(State::decode(header.state.load(self.medium())), Some(State::Live { .. }));
+        let block = self.pool.slice(self.shape.first(block), self.shape.slots);
+        let occupied = if is_live { self.occupied(block) } else { 0 };
         let has_records = !(K::INLINE && self.values.are_words());
-        let is_live = || matches!(self.header_of(block), Ok((State::Live { .. }, _)));
-        Ahead { block, slots: if has_records && is_live() { self.occupied(block) } else { 0 } }
+        Ahead { block, occupied, left: if has_records { occupied } else { 0 } }
     }
 
     /// Prefetches the records of one more item; returns whether there was one.
     #[inline(always)]
-    fn prefetch_next(&self, ahead: &mut Ahead) -> bool {
-        if ahead.slots == 0 {
+    fn prefetch_next(&self, ahead: &mut Ahead<'_>) -> bool {
+        if ahead.left == 0 {
             return false;
         }
-        let slot: &Slot = self.pool.at(self.shape.slot(ahead.block, ahead.slots.trailing_zeros() as usize));
-        ahead.slots &= ahead.slots - 1;
+        let slot = &ahead.block[ahead.left.trailing_zeros() as usize];
+        ahead.left &= ahead.left - 1;
         self.keys.prefetch(slot.key.load(self.medium()));
         self.prefetch_value_of(slot.value.load(self.medium()));
         true
@@ -291,8 +317,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
 
     /// Returns the slots of a block whose value word is not empty.
     #[inline(always)]
-    fn occupied(&self, block: u64) -> u64 {
-        let slots: &[Slot] = self.pool.slice(self.shape.first(block), self.shape.slots);
+    fn occupied(&self, slots: &[Slot]) -> u64 {
         // No branches: which slots are empty is random.
         let bit = |(at, slot): (usize, &Slot)| u64::from(slot.value.load(self.medium()) != EMPTY) << at;
         slots.iter().enumerate().map(bit).fold(0, |bits, bit| bits | bit)
@@ -300,7 +325,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
 
     /// Classifies one block; returns whether it is a leaf with items.
     #[inline(always)]
-    fn look<'a>(&'a self, block: u64, inspection: &mut Inspection<'a, K>) -> Result<bool> {
+    fn look(&self, block: u64, occupied: u64, inspection: &mut Inspection<'_, K>) -> Result<bool> {
         let (state, birth) = self.header_of(block)?;
         let found = &mut inspection.found;
         match state {
@@ -312,7 +337,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             State::Live { origin } => {
                 found.stamp = found.stamp.max(birth);
                 let came_to_pass = self.came_to_pass(origin, birth, inspection.ranges)?;
-                if came_to_pass && let Some(survivor) = self.recover_leaf(block, inspection)? {
+                if came_to_pass && let Some(survivor) = self.recover_leaf(block, occupied, inspection)? {
                     inspection.found.leaves.push(survivor);
                     return Ok(true);
                 }
@@ -356,22 +381,22 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
 
     /// Rebuilds a leaf: marks its records as live, and derives the fingerprints from the keys. Returns `None`
     /// if it has no items.
-    fn recover_leaf<'a>(
-        &'a self,
+    fn recover_leaf(
+        &self,
         block: u64,
-        inspection: &mut Inspection<'a, K>,
+        occupied: u64,
+        inspection: &mut Inspection<'_, K>,
     ) -> Result<Option<Survivor>> {
         let medium = self.medium();
         let damaged = |what: &str| Error::corrupted(what, format!("block {block:#x}"));
-        let twice = || damaged("a key record referenced by two slots");
-        let Inspection { ranges, guard, keys, values, ahead, found } = inspection;
+        let Inspection { ranges, guard, marks: [keys, values], ahead, found } = inspection;
         let slots: &[Slot] = self.pool.slice(self.shape.first(block), self.shape.slots);
         let mut tags = Tags::default();
         let mut met = Met::default();
         let mut hashes = [0; SLOTS_MAX];
         let mut bitmap = 0_u64;
         let mut extent = KeyEnds::<K>::default();
-        for at in bits(self.occupied(block)) {
+        for at in bits(occupied) {
             self.prefetch_next(ahead);
             let slot = &slots[at];
             let mut value = slot.value.load(medium);
@@ -396,7 +421,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
                 if let Some(first) = bits(bitmap).find(same) {
                     let first = slots[first].key.load(medium);
                     if !K::INLINE && first == word {
-                        return Err(twice());
+                        return Err(damaged(TWICE));
                     }
                     // Both were durable before their slots: an invalid one is a damaged other key.
                     self.keys.verify(first).and(self.keys.verify(word))?;
@@ -407,17 +432,11 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             }
             hashes[at] = tag.hash;
             if !self.mark_value(value, values)? {
-                return Err(damaged("an invalid value word"));
+                return Err(damaged(INVALID_VALUE));
             }
             tags.set(at, tag);
             bitmap |= 1 << at;
             extent.add(word, key);
-        }
-        if !keys.finish() {
-            return Err(twice());
-        }
-        if !values.finish() {
-            return Err(damaged("an invalid value word"));
         }
         let Some((low, high)) = extent.ends() else { return Ok(None) };
         let id = self.leaves.add(block)?;
@@ -441,7 +460,7 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
 
     /// Marks the record of a value word as live. Returns `false` if it is not a value of this tree.
     #[inline(always)]
-    fn mark_value<'a>(&'a self, value: u64, marks: &mut Marks<'a>) -> Result<bool> {
+    fn mark_value(&self, value: u64, marks: &mut Marks) -> Result<bool> {
         match Stored::decode(value) {
             Stored::Plain(_) => Ok(self.values.are_words()),
             Stored::Record(record) => {

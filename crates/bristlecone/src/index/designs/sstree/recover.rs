@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{
-    Durable, Error, Heap, HeapSpec, Manifest, ManifestReader, Marks, Medium, Memory, Persist, PoolFile,
-    Result, TreeEntry,
+    AllMarks, ChunkRange, Durable, Error, Heap, HeapSpec, Manifest, ManifestReader, Marks, Medium, Memory,
+    Persist, PoolFile, Result, TreeEntry,
 };
 
 use super::census::Census;
@@ -25,6 +25,8 @@ use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Described, Open, Salvage, SalvageSink};
 
+/// Number of subnodes ahead of the one at hand whose lines are prefetched.
+const SUBNODES_AHEAD: usize = 12;
 /// Number of descriptors that a thread allocates together.
 const IDS_AT_ONCE: u32 = 64;
 
@@ -180,10 +182,13 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
 
     /// Finds every leaf, in key order, repaired (recover 1-5).
     pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor>> {
-        let census = Census::new(self.subnodes.chunks(), self.shape);
+        let census = Census::new(self.subnodes.chunks(), self.pool.chunk_bytes(), self.shape);
         let chunks = census.ranges.len();
         each(chunks, threads, |chunk| self.take_census(&census, chunk))?;
-        let found = each(chunks, threads, |chunk| self.recover_chunk(&census, chunk))?;
+        let marks = AllMarks::default();
+        let found = each(chunks, threads, |chunk| self.recover_chunk(&census, chunk, &marks))?;
+        // Records are counted later.
+        let _ = marks.finish([&self.keys.records, &self.values.records]);
         if census.occupied.into_inner() != census.reached.into_inner() {
             return Err(Error::corrupted("subnodes that are not reachable from a head", "chain of a leaf"));
         }
@@ -215,37 +220,53 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     }
 
     /// Returns the leaves whose heads are in a chunk.
-    fn recover_chunk(&self, census: &Census, chunk: usize) -> Result<Vec<Survivor>> {
+    fn recover_chunk(&self, census: &Census, chunk: usize, marks: &AllMarks<2>) -> Result<Vec<Survivor>> {
         let mut found = Vec::new();
         let mut ids = 0..0;
         let mut reached = 0;
-        let mut take = |view: &View| -> Result<()> {
+        let mut own_marks = marks.take();
+        let mut take = |view: &View, next: Option<&View>| -> Result<()> {
             if ids.is_empty() {
                 ids = self.leaves.alloc_fresh(IDS_AT_ONCE)?;
             }
             let id = ids.next().expect("ids were just handed out");
-            found.push(self.recover_items(id, view)?);
+            found.push(self.recover_items(id, view, next, &mut own_marks)?);
             Ok(())
         };
-        // Prefetch the records of a leaf while those of the previous one are verified.
+        // The records of a leaf are prefetched while those of the previous one are verified.
         let mut last: Option<View> = None;
-        for subnode in census.offsets(chunk) {
-            if self.header(subnode).next.load(self.medium()) == FREE || census.is_named(subnode) {
+        for (slot, subnode) in census.offsets(chunk).enumerate() {
+            self.prefetch_ahead(census, chunk, slot);
+            if census.is_named_at(chunk, slot) || self.header(subnode).next.load(self.medium()) == FREE {
                 continue;
             }
             if let Some(view) = self.recover_leaf(subnode, &mut reached)? {
                 if K::INLINE && self.values.are_words() {
-                    take(&view)?;
+                    take(&view, None)?;
                     continue;
                 }
-                self.prefetch_records_of(&view);
-                last.replace(view).as_ref().map_or(Ok(()), &mut take)?;
+                last.replace(view).as_ref().map_or(Ok(()), |last| take(last, Some(&view)))?;
             }
         }
-        last.as_ref().map_or(Ok(()), &mut take)?;
+        last.as_ref().map_or(Ok(()), |last| take(last, None))?;
+        marks.put(own_marks);
         ids.for_each(|id| self.leaves.free(id));
         census.reached.fetch_add(reached, Relaxed);
         Ok(found)
+    }
+
+    /// Prefetches the lines of a subnode that is looked at soon, and of the successor of one nearer by.
+    #[inline(always)]
+    fn prefetch_ahead(&self, census: &Census, chunk: usize, slot: usize) {
+        let (ChunkRange { offset, slots }, bytes) = (census.ranges[chunk], self.shape.subnode_bytes);
+        let subnode_at = |slot: usize| offset + (slot * bytes) as u64;
+        self.pool.prefetch_lines(subnode_at(slot + SUBNODES_AHEAD), bytes);
+        let near = slot + SUBNODES_AHEAD / 2;
+        if near < slots && !census.is_named_at(chunk, near) {
+            // Any word may be prefetched.
+            let next = self.header(subnode_at(near)).next.load(self.medium());
+            self.pool.prefetch_lines(next, bytes);
+        }
     }
 
     /// Repairs the leaf whose chain begins at `head`; frees an empty one.
@@ -354,33 +375,49 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         if K::INLINE && self.values.are_words() {
             return;
         }
-        for (at, slot) in view.items(self.shape) {
-            let item = self.slot(view.subnodes[at % SUBNODES_MAX], slot);
-            self.keys.prefetch(item.key.load(self.medium()));
-            self.values.prefetch(item.value.load(self.medium()));
-        }
+        view.items(self.shape).for_each(|(at, slot)| self.prefetch_records_at(view, at, slot));
     }
 
-    /// Reads the items, marks their records as live, and derives the fingerprints from the keys.
-    fn recover_items(&self, id: u32, view: &View) -> Result<Survivor> {
+    /// Prefetches the records of one item of a leaf.
+    #[inline(always)]
+    fn prefetch_records_at(&self, view: &View, at: usize, slot: usize) {
+        let item = self.slot(view.subnodes[at % SUBNODES_MAX], slot);
+        self.keys.prefetch(item.key.load(self.medium()));
+        self.values.prefetch(item.value.load(self.medium()));
+    }
+
+    /// Reads the items, marks their records as live, and derives the fingerprints from the keys. Meanwhile, prefetches the
+    /// records of the next leaf.
+    fn recover_items(
+        &self,
+        id: u32,
+        view: &View,
+        next: Option<&View>,
+        marks: &mut [Marks; 2],
+    ) -> Result<Survivor> {
         let medium = self.medium();
         let guard = K::pin();
         let mut tags = Tags::default();
         let mut extent = KeyEnds::<K>::default();
-        let mut marks = Marks::default();
+        let [keys, values] = marks;
+        let mut ahead =
+            next.into_iter().flat_map(|next| next.items(self.shape).map(move |place| (next, place)));
         for at in 0..view.count {
             let slots: &[Slot] = self.pool.slice(slot_offset(view.subnodes[at], 0), self.shape.slots);
             for slot in bits(view.taken(self.shape, at)) {
+                // One by one: the memory drops requests that come in a burst.
+                if let Some((next, (at, slot))) = ahead.next() {
+                    self.prefetch_records_at(next, at, slot);
+                }
                 let word = slots[slot].key.load(medium);
                 // A damaged key is remembered: the fingerprint is not that of the original one.
-                let key = self.keys.mark_and_read(word, &mut marks, &guard)?;
-                self.values.mark(slots[slot].value.load(medium), &mut marks)?;
+                let key = self.keys.mark_and_read(word, keys, &guard)?;
+                self.values.mark(slots[slot].value.load(medium), values)?;
                 tags.set(at * self.shape.slots + slot, K::fingerprint(key));
                 extent.add(word, key);
             }
         }
-        // Records are counted later.
-        let _ = marks.finish();
+        ahead.for_each(|(next, (at, slot))| self.prefetch_records_at(next, at, slot));
         let leaf = self.leaves.get(id);
         leaf.lock.renew();
         leaf.begin(view, &tags);
