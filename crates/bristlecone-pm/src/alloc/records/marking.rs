@@ -233,9 +233,9 @@ mod tests {
         }
     }
 
-    fn chunk(class: usize, owner_bytes: usize, count: u32) -> RecordChunk {
+    fn chunk(class: usize, owner_bytes: usize, offset: u64, count: u32) -> RecordChunk {
         let (least, most) = lens_of(class, owner_bytes);
-        let slots = Arc::new(Slots::new(0, 4096, count as usize));
+        let slots = Arc::new(Slots::new(0, offset, count as usize));
         let bytes = CLASSES[class];
         let lens = (least, most - least);
         RecordChunk { divisor: Divisor::new(bytes), lens, count, bytes, slots, marking: Mutex::default() }
@@ -245,7 +245,7 @@ mod tests {
     fn lengths_belong_in_one_class() {
         for class in 0..CLASSES.len() {
             for owner_bytes in [0, 8] {
-                let place = Place { chunk: &chunk(class, owner_bytes, 64), at: 0, slot: 0 };
+                let place = Place { chunk: &chunk(class, owner_bytes, 0, 64), at: 0, slot: 0 };
                 for len in (0..300_000).chain([u32::MAX, u32::MAX - 7]) {
                     let bytes = len as usize + owner_bytes;
                     let fits = len as usize <= VALUE_BYTES_MAX && class_of(bytes) == class;
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_slot_marked_twice_is_noticed() {
-        let chunks = vec![Some(chunk(1, 0, 200)), None, Some(chunk(2, 0, 100))];
+        let chunks = vec![Some(chunk(1, 0, 4096, 200)), None, Some(chunk(2, 0, 3 * 4096, 100))];
         let marking = Marking { first: 4096, within: 12, chunks };
         let offsets = || (0..100).flat_map(|slot| [4096 + 24 * slot, 3 * 4096 + 32 * slot]);
         let place = |offset| marking.place_of(offset).unwrap();

@@ -131,6 +131,10 @@ pub struct Survivor {
     pub items: u32,
 }
 
+/// Number of records that are prefetched together while as many of the leaf before are verified. The translations of their
+/// addresses are found at the same time. Larger bursts exceed the requests that a core may have, and are dropped.
+pub const PREFETCHES: usize = 4;
+
 /// Number of leaves ahead of the one at hand whose ends are prefetched: their records lie anywhere.
 const LEAVES_AHEAD: usize = 16;
 

@@ -19,7 +19,7 @@ use super::{NbTree, NbTreeOptions};
 use crate::index::parts::codec::KeyCodec;
 use crate::index::parts::counter::Counter;
 use crate::index::parts::items::{Items, Values};
-use crate::index::parts::recovery::{KeyEnds, Survivor, each, index_over, overlap, sort};
+use crate::index::parts::recovery::{KeyEnds, PREFETCHES, Survivor, each, index_over, overlap, sort};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Described, Open, Salvage, SalvageSink};
@@ -72,8 +72,7 @@ struct Inspection<'a, K: KeyCodec> {
     found: Found,
 }
 
-/// A block whose records are prefetched one by one, while the items of the block before are verified: the memory drops
-/// requests that come in a burst.
+/// A block whose records are prefetched, a few at a time, while the items of the block before are verified.
 #[derive(Default)]
 struct Ahead<'a> {
     block: &'a [Slot],
@@ -396,8 +395,10 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         let mut hashes = [0; SLOTS_MAX];
         let mut bitmap = 0_u64;
         let mut extent = KeyEnds::<K>::default();
-        for at in bits(occupied) {
-            self.prefetch_next(ahead);
+        for (turn, at) in bits(occupied).enumerate() {
+            if turn % PREFETCHES == 0 {
+                (0..PREFETCHES).for_each(|_| _ = self.prefetch_next(ahead));
+            }
             let slot = &slots[at];
             let mut value = slot.value.load(medium);
             let word = slot.key.load(medium);

@@ -20,7 +20,7 @@ use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::items::{Items, Values};
 use crate::index::parts::no_room::Epochs;
-use crate::index::parts::recovery::{KeyEnds, Survivor, each, index_over, overlap, sort};
+use crate::index::parts::recovery::{KeyEnds, PREFETCHES, Survivor, each, index_over, overlap, sort};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Described, Open, Salvage, SalvageSink};
@@ -400,14 +400,14 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         let mut tags = Tags::default();
         let mut extent = KeyEnds::<K>::default();
         let [keys, values] = marks;
+        let prefetch = |(next, (at, slot)): (&View, (usize, usize))| self.prefetch_records_at(next, at, slot);
         let mut ahead =
             next.into_iter().flat_map(|next| next.items(self.shape).map(move |place| (next, place)));
         for at in 0..view.count {
             let slots: &[Slot] = self.pool.slice(slot_offset(view.subnodes[at], 0), self.shape.slots);
-            for slot in bits(view.taken(self.shape, at)) {
-                // One by one: the memory drops requests that come in a burst.
-                if let Some((next, (at, slot))) = ahead.next() {
-                    self.prefetch_records_at(next, at, slot);
+            for (turn, slot) in bits(view.taken(self.shape, at)).enumerate() {
+                if turn % PREFETCHES == 0 {
+                    ahead.by_ref().take(PREFETCHES).for_each(prefetch);
                 }
                 let word = slots[slot].key.load(medium);
                 // A damaged key is remembered: the fingerprint is not that of the original one.
@@ -417,7 +417,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
                 extent.add(word, key);
             }
         }
-        ahead.for_each(|(next, (at, slot))| self.prefetch_records_at(next, at, slot));
+        ahead.for_each(prefetch);
         let leaf = self.leaves.get(id);
         leaf.lock.renew();
         leaf.begin(view, &tags);
