@@ -45,8 +45,8 @@ mod wal;
 mod word;
 
 pub use alloc::{
-    Census, ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, RecordSpec, Records, Sparse,
-    VALUE_BYTES_MAX, record_bytes_max, record_slot_bytes,
+    AllMarks, Census, ChunkRange, Heap, HeapSpec, HeapStats, KEY_BYTES_MAX, Liveness, Marks, RecordSpec,
+    Records, Sparse, VALUE_BYTES_MAX, record_bytes_max, record_slot_bytes,
 };
 pub use counts::{Counts, Events};
 pub use error::{Error, Result};

@@ -10,6 +10,7 @@ mod sweep;
 pub use self::heap::{ChunkRange, Heap, HeapSpec, HeapStats, Liveness};
 pub(crate) use self::records::is_record_class;
 pub use self::records::{
-    Census, KEY_BYTES_MAX, RecordSpec, Records, VALUE_BYTES_MAX, record_bytes_max, record_slot_bytes,
+    AllMarks, Census, KEY_BYTES_MAX, Marks, RecordSpec, Records, VALUE_BYTES_MAX, record_bytes_max,
+    record_slot_bytes,
 };
 pub use self::sparse::Sparse;

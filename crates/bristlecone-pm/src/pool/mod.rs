@@ -314,10 +314,10 @@ impl<M: Medium> PoolFile<M> {
         crate::prefetch_to_write(self.region.base().wrapping_add(offset as usize));
     }
 
-    /// Prefetches all lines of a range that begins with a line.
+    /// Prefetches all lines of a range that begins with a line. Any offset is allowed.
     #[inline(always)]
     pub fn prefetch_lines(&self, offset: u64, bytes: usize) {
-        (0..bytes as u64).step_by(LINE_BYTES).for_each(|line| self.prefetch(offset + line));
+        (0..bytes as u64).step_by(LINE_BYTES).for_each(|line| self.prefetch(offset.wrapping_add(line)));
     }
 
     /// Returns `count` adjacent structures.

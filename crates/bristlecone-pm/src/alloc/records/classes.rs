@@ -54,10 +54,12 @@ pub fn record_bytes_max(chunk_bytes: u64) -> usize {
     below.checked_sub(1).map_or(0, |class| (CLASSES[class] as usize - HEADER_BYTES).min(VALUE_BYTES_MAX))
 }
 
-/// Returns whether a record of `len` bytes belongs in a class.
-pub fn is_class_of(class: usize, len: usize) -> bool {
-    let below = class.checked_sub(1).map_or(0, |below| CLASSES[below] as usize);
-    (below + 1..=CLASSES[class] as usize).contains(&(len + HEADER_BYTES))
+/// Returns the lengths of the shortest and of the longest record that belongs in a class, if each record has
+/// `owner_bytes` behind its bytes.
+pub fn lens_of(class: usize, owner_bytes: usize) -> (u32, u32) {
+    let other_bytes = (HEADER_BYTES + owner_bytes) as u32;
+    let least = class.checked_sub(1).map_or(0, |below| (CLASSES[below] + 1).saturating_sub(other_bytes));
+    (least, (CLASSES[class] - other_bytes).min(VALUE_BYTES_MAX as u32))
 }
 
 /// Returns the largest slot size of a record of `len` bytes: that of an owned record.

@@ -27,9 +27,10 @@ use crate::{
 pub use self::census::Census;
 use self::checksum::checksum;
 pub(crate) use self::classes::is_record_class;
-use self::classes::{CLASSES, class_of, is_class_of};
+use self::classes::{CLASSES, class_of};
 pub use self::classes::{record_bytes_max, record_slot_bytes};
-use self::marking::Marking;
+pub use self::marking::{AllMarks, Marks};
+use self::marking::{Marking, Place};
 
 /// Longest key in bytes.
 pub const KEY_BYTES_MAX: usize = 16 << 10;
@@ -117,7 +118,7 @@ impl<M: Medium> Records<M> {
             marked.push((*chunk, class, slots));
         }
         if !spec.unswept {
-            records.marking = Marking::over(pool, marked);
+            records.marking = Marking::over(pool, marked, records.owned_bytes(0));
         }
         Ok(records)
     }
@@ -359,21 +360,57 @@ impl<M: Medium> Records<M> {
     ///
     /// [`Corrupted`](Error::Corrupted) if no record can begin there.
     pub fn mark_live(&self, offset: u64) -> Result<bool> {
-        let (class, slots) = self.marking.chunk_of(offset).ok_or_else(|| self.no_record(offset))?;
-        let (within, slot_bytes) = ((offset - slots.offset) as u32, CLASSES[class]);
-        let is_slot = within.is_multiple_of(slot_bytes)
-            && u64::from(within) + u64::from(slot_bytes) <= self.pool.chunk_bytes();
-        if !is_slot || !self.is_of_class(self.header_at(offset), class) {
-            return Err(self.no_record(offset));
-        }
-        Ok(slots.mark((within / slot_bytes) as usize))
+        self.place_of(offset).map(|(place, ..)| place.mark()).ok_or_else(|| self.no_record(offset))
     }
 
-    fn is_of_class(&self, header: u64, class: usize) -> bool {
+    /// Adds the mark of a record to those of a thread: as [`mark_live`](Self::mark_live), but [`AllMarks::finish`] sets it,
+    /// and tells whether one was set. Must not be mixed with `mark_live`. Returns the length of the record.
+    ///
+    /// # Errors
+    ///
+    /// As [`mark_live`](Self::mark_live).
+    #[inline(always)]
+    pub fn mark(&self, offset: u64, marks: &mut Marks) -> Result<usize> {
+        let Some((place, header, _)) = self.place_of(offset) else { return Err(self.no_record(offset)) };
+        marks.add(&place);
+        Ok(header as u32 as usize)
+    }
+
+    /// As [`mark`](Self::mark), but returns the bytes of the record, after comparing them with their checksum: a mismatch
+    /// is only remembered.
+    ///
+    /// # Errors
+    ///
+    /// As [`mark_live`](Self::mark_live).
+    #[inline(always)]
+    pub fn mark_and_read<'g>(
+        &'g self,
+        offset: u64,
+        marks: &mut Marks,
+        _pinned: &'g Guard,
+    ) -> Result<&'g [u8]> {
+        let Some((place, header, behind)) = self.place_of(offset) else { return Err(self.no_record(offset)) };
+        marks.add(&place);
         let len = header as u32 as usize;
-        len <= VALUE_BYTES_MAX && is_class_of(class, self.owned_bytes(len))
+        let bytes = self.bytes_of(&behind[..len.div_ceil(8)], len);
+        if len == 0 || checksum(bytes) != (header >> 32) as u32 {
+            let _ = self.verify(offset);
+        }
+        Ok(bytes)
     }
 
+    /// Returns the slot of the record at an offset, the header, and the words behind it, which hold its bytes; `None` if no
+    /// record can begin there.
+    #[inline(always)]
+    fn place_of(&self, offset: u64) -> Option<(Place<'_>, u64, &[Word])> {
+        let place = self.marking.place_of(offset)?;
+        let (header, behind) = self.pool.words_from(offset)?.split_first()?;
+        let header = header.load(self.pool.medium());
+        let len = header as u32;
+        (place.fits(len) && len.div_ceil(8) as usize <= behind.len()).then_some((place, header, behind))
+    }
+
+    #[cold]
     fn no_record(&self, offset: u64) -> Error {
         Error::corrupted("a dangling record reference", format!("{} at {offset:#x}", self.spec.kind))
     }

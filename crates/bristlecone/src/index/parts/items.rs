@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bristlecone_pm::sync::epoch::{Guard, pin};
 use bristlecone_pm::{
-    Flushed, Issue, Liveness, Manifest, ManifestReader, Medium, PoolFile, RecordSpec, Records, Result,
+    Flushed, Issue, Liveness, Manifest, ManifestReader, Marks, Medium, PoolFile, RecordSpec, Records, Result,
     SlotKind, Step, TreeId,
 };
 
@@ -219,6 +219,21 @@ impl<C: Storage, M: Medium> Items<C, M> {
         if C::INLINE { Ok(true) } else { self.records.mark_live(word) }
     }
 
+    /// Marks a word as referenced by the tree, during recovery, and returns the item that it represents: see
+    /// [`Records::mark_and_read`].
+    #[inline(always)]
+    pub fn mark_and_read<'a>(
+        &'a self,
+        word: u64,
+        marks: &mut Marks,
+        guard: &'a C::Guard,
+    ) -> Result<C::Ref<'a>> {
+        if C::INLINE {
+            return Ok(C::of_word(word));
+        }
+        self.records.mark_and_read(word, marks, C::pinned(guard)).map(C::of_bytes)
+    }
+
     /// Reports if fewer records are live than there are items.
     pub fn check_records(&self, items: u64) -> Option<Issue> {
         if C::INLINE {
@@ -321,6 +336,12 @@ impl<M: Medium> Values<M> {
     #[inline]
     pub fn mark_live(&self, word: u64) -> Result<bool> {
         if self.are_words() { Ok(true) } else { self.records.mark_live(word) }
+    }
+
+    /// As [`mark_live`](Self::mark_live), with the marks of one thread: see [`Records::mark`].
+    #[inline(always)]
+    pub fn mark(&self, word: u64, marks: &mut Marks) -> Result<()> {
+        if self.are_words() { Ok(()) } else { self.records.mark(word, marks).map(drop) }
     }
 
     /// Frees the record of a word that the tree no longer refers to, once no reader holds it.

@@ -113,7 +113,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         }
         self.log.seal(logged);
         self.store.finish_recovery();
-        let fences = survivors.into_iter().map(|leaf| (leaf.fence, leaf.own));
+        let fences = survivors.iter().map(|leaf| (K::borrow(&leaf.fence), leaf.own));
         self.inner = VolatileIndex::build(self.options.inner_bytes as usize, fences, &self.pool.memory())?;
         Ok(())
     }

@@ -149,6 +149,7 @@ impl<K: KeyCodec, M: Medium> LodgeTree<K, M> {
         self.versions.keep(logged);
         self.store.finish_recovery();
         let nodes = self.build_nodes(&survivors)?;
+        let nodes = nodes.iter().map(|(fence, node)| (K::borrow(fence), *node));
         self.inner = VolatileIndex::build(self.options.inner_bytes as usize, nodes, &self.pool.memory())?;
         Ok(())
     }

@@ -9,18 +9,37 @@ use super::layout::Shape;
 pub struct Census {
     pub ranges: Vec<ChunkRange>,
     subnode_bytes: u64,
+    /// Bits of an offset within its chunk.
+    within: u32,
+    /// For each chunk of the pool from the first to the last: one more than its index in `ranges`, or zero if it is not in
+    /// the tree.
+    places: Vec<u32>,
     named: Vec<Box<[AtomicU64]>>,
     pub occupied: AtomicUsize,
     pub reached: AtomicUsize,
 }
 
 impl Census {
-    pub fn new(ranges: Vec<ChunkRange>, shape: Shape) -> Self {
+    pub fn new(ranges: Vec<ChunkRange>, chunk_bytes: u64, shape: Shape) -> Self {
         debug_assert!(ranges.is_sorted_by_key(|range| range.offset));
         let words = |range: &ChunkRange| (0..range.slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let named = ranges.iter().map(words).collect();
         let subnode_bytes = shape.subnode_bytes as u64;
-        Self { ranges, subnode_bytes, named, occupied: AtomicUsize::new(0), reached: AtomicUsize::new(0) }
+        let within = chunk_bytes.ilog2();
+        let place = |offset: u64| ((offset - ranges[0].offset) >> within) as usize;
+        let mut places = vec![0; ranges.last().map_or(0, |last| place(last.offset) + 1)];
+        for (at, range) in (1..).zip(&ranges) {
+            places[place(range.offset)] = at;
+        }
+        Self {
+            ranges,
+            subnode_bytes,
+            within,
+            places,
+            named,
+            occupied: AtomicUsize::new(0),
+            reached: AtomicUsize::new(0),
+        }
     }
 
     pub fn offsets(&self, chunk: usize) -> impl Iterator<Item = u64> + use<> {
@@ -31,10 +50,12 @@ impl Census {
 
     /// Returns the word and the bit of the subnode at `offset`, if one can be there.
     pub fn bit(&self, offset: u64) -> Option<(&AtomicU64, u64)> {
-        let chunk = self.ranges.partition_point(|range| range.offset <= offset).checked_sub(1)?;
-        let within = offset - self.ranges[chunk].offset;
-        let slot = (within / self.subnode_bytes) as usize;
-        let fits = within.is_multiple_of(self.subnode_bytes) && slot < self.ranges[chunk].slots;
+        let place = offset.checked_sub(self.ranges.first()?.offset)? >> self.within;
+        let chunk = self.places.get(usize::try_from(place).ok()?)?.checked_sub(1)? as usize;
+        let (within, subnode_bytes) =
+            ((offset - self.ranges[chunk].offset) as u32, self.subnode_bytes as u32);
+        let slot = (within / subnode_bytes) as usize;
+        let fits = within.is_multiple_of(subnode_bytes) && slot < self.ranges[chunk].slots;
         fits.then(|| (&self.named[chunk][slot / 64], 1 << (slot % 64)))
     }
 
@@ -56,5 +77,11 @@ impl Census {
 
     pub fn is_named(&self, offset: u64) -> bool {
         self.bit(offset).is_some_and(|(word, bit)| word.load(Relaxed) & bit != 0)
+    }
+
+    /// As [`is_named`](Self::is_named), for a subnode of a chunk.
+    #[inline(always)]
+    pub fn is_named_at(&self, chunk: usize, slot: usize) -> bool {
+        self.named[chunk][slot / 64].load(Relaxed) >> (slot % 64) & 1 != 0
     }
 }

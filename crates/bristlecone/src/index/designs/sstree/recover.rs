@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bristlecone_pm::sync::Ordering::Relaxed;
 use bristlecone_pm::{
-    Durable, Error, Heap, HeapSpec, Manifest, ManifestReader, Medium, Memory, Persist, PoolFile, Result,
-    TreeEntry,
+    AllMarks, ChunkRange, Durable, Error, Heap, HeapSpec, Manifest, ManifestReader, Marks, Medium, Memory,
+    Persist, PoolFile, Result, TreeEntry,
 };
 
 use super::census::Census;
@@ -20,11 +20,13 @@ use crate::index::parts::counter::Counter;
 use crate::index::parts::index_saver::IndexSaver;
 use crate::index::parts::items::{Items, Values};
 use crate::index::parts::no_room::Epochs;
-use crate::index::parts::recovery::{KeyEnds, Survivor, each, index_over};
+use crate::index::parts::recovery::{KeyEnds, PREFETCHES, Survivor, each, index_over, overlap, sort};
 use crate::index::parts::slot::{Slot, bits};
 use crate::index::parts::volatile_index::VolatileIndex;
 use crate::index::{Described, Open, Salvage, SalvageSink};
 
+/// Number of subnodes ahead of the one at hand whose lines are prefetched.
+const SUBNODES_AHEAD: usize = 12;
 /// Number of descriptors that a thread allocates together.
 const IDS_AT_ONCE: u32 = 64;
 
@@ -58,8 +60,8 @@ impl<K: KeyCodec, M: Medium> Open<K, M> for SsTree<K, M> {
         tree.inner = if survivors.is_empty() {
             VolatileIndex::new(inner_bytes, tree.new_leaf(&[])?.0, &memory)?
         } else {
-            tree.len.add(survivors.iter().map(|leaf| leaf.items as i64).sum());
-            index_over(inner_bytes, &survivors, &memory)?
+            tree.len.add(survivors.iter().map(|leaf| i64::from(leaf.items)).sum());
+            index_over(inner_bytes, &tree.keys, &survivors, &memory)?
         };
         let items = tree.len.sum();
         let shared = tree.keys.check_records(items).or_else(|| tree.values.check_records(items));
@@ -179,21 +181,19 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     }
 
     /// Finds every leaf, in key order, repaired (recover 1-5).
-    pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor<K>>> {
-        let census = Census::new(self.subnodes.chunks(), self.shape);
+    pub(super) fn survivors(&self, threads: usize) -> Result<Vec<Survivor>> {
+        let census = Census::new(self.subnodes.chunks(), self.pool.chunk_bytes(), self.shape);
         let chunks = census.ranges.len();
         each(chunks, threads, |chunk| self.take_census(&census, chunk))?;
-        let found = each(chunks, threads, |chunk| {
-            let mut own = self.recover_chunk(&census, chunk)?;
-            own.sort_unstable_by(Survivor::by_low);
-            Ok(own)
-        })?;
+        let marks = AllMarks::default();
+        let found = each(chunks, threads, |chunk| self.recover_chunk(&census, chunk, &marks))?;
+        // Records are counted later.
+        let _ = marks.finish([&self.keys.records, &self.values.records]);
         if census.occupied.into_inner() != census.reached.into_inner() {
             return Err(Error::corrupted("subnodes that are not reachable from a head", "chain of a leaf"));
         }
-        let mut found: Vec<_> = found.into_iter().flatten().collect();
-        // A stable sort merges runs that are already sorted.
-        found.sort_by(Survivor::by_low);
+        let mut found = found.concat();
+        sort(&self.keys, &mut found);
         self.finish_splits(&mut found)?;
         Ok(found)
     }
@@ -220,37 +220,53 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
     }
 
     /// Returns the leaves whose heads are in a chunk.
-    fn recover_chunk(&self, census: &Census, chunk: usize) -> Result<Vec<Survivor<K>>> {
+    fn recover_chunk(&self, census: &Census, chunk: usize, marks: &AllMarks<2>) -> Result<Vec<Survivor>> {
         let mut found = Vec::new();
         let mut ids = 0..0;
         let mut reached = 0;
-        let mut take = |view: &View| -> Result<()> {
+        let mut own_marks = marks.take();
+        let mut take = |view: &View, next: Option<&View>| -> Result<()> {
             if ids.is_empty() {
                 ids = self.leaves.alloc_fresh(IDS_AT_ONCE)?;
             }
             let id = ids.next().expect("ids were just handed out");
-            found.push(self.recover_items(id, view)?);
+            found.push(self.recover_items(id, view, next, &mut own_marks)?);
             Ok(())
         };
-        // Prefetch the records of a leaf while those of the previous one are verified.
+        // The records of a leaf are prefetched while those of the previous one are verified.
         let mut last: Option<View> = None;
-        for subnode in census.offsets(chunk) {
-            if self.header(subnode).next.load(self.medium()) == FREE || census.is_named(subnode) {
+        for (slot, subnode) in census.offsets(chunk).enumerate() {
+            self.prefetch_ahead(census, chunk, slot);
+            if census.is_named_at(chunk, slot) || self.header(subnode).next.load(self.medium()) == FREE {
                 continue;
             }
             if let Some(view) = self.recover_leaf(subnode, &mut reached)? {
                 if K::INLINE && self.values.are_words() {
-                    take(&view)?;
+                    take(&view, None)?;
                     continue;
                 }
-                self.prefetch_records_of(&view);
-                last.replace(view).as_ref().map_or(Ok(()), &mut take)?;
+                last.replace(view).as_ref().map_or(Ok(()), |last| take(last, Some(&view)))?;
             }
         }
-        last.as_ref().map_or(Ok(()), &mut take)?;
+        last.as_ref().map_or(Ok(()), |last| take(last, None))?;
+        marks.put(own_marks);
         ids.for_each(|id| self.leaves.free(id));
         census.reached.fetch_add(reached, Relaxed);
         Ok(found)
+    }
+
+    /// Prefetches the lines of a subnode that is looked at soon, and of the successor of one nearer by.
+    #[inline(always)]
+    fn prefetch_ahead(&self, census: &Census, chunk: usize, slot: usize) {
+        let (ChunkRange { offset, slots }, bytes) = (census.ranges[chunk], self.shape.subnode_bytes);
+        let subnode_at = |slot: usize| offset + (slot * bytes) as u64;
+        self.pool.prefetch_lines(subnode_at(slot + SUBNODES_AHEAD), bytes);
+        let near = slot + SUBNODES_AHEAD / 2;
+        if near < slots && !census.is_named_at(chunk, near) {
+            // Any word may be prefetched.
+            let next = self.header(subnode_at(near)).next.load(self.medium());
+            self.pool.prefetch_lines(next, bytes);
+        }
     }
 
     /// Repairs the leaf whose chain begins at `head`; frees an empty one.
@@ -359,32 +375,49 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         if K::INLINE && self.values.are_words() {
             return;
         }
-        for (at, slot) in view.items(self.shape) {
-            let item = self.slot(view.subnodes[at % SUBNODES_MAX], slot);
-            self.keys.prefetch(item.key.load(self.medium()));
-            self.values.prefetch(item.value.load(self.medium()));
-        }
+        view.items(self.shape).for_each(|(at, slot)| self.prefetch_records_at(view, at, slot));
     }
 
-    /// Reads the items, marks their records as live, and derives the fingerprints from the keys.
-    fn recover_items(&self, id: u32, view: &View) -> Result<Survivor<K>> {
+    /// Prefetches the records of one item of a leaf.
+    #[inline(always)]
+    fn prefetch_records_at(&self, view: &View, at: usize, slot: usize) {
+        let item = self.slot(view.subnodes[at % SUBNODES_MAX], slot);
+        self.keys.prefetch(item.key.load(self.medium()));
+        self.values.prefetch(item.value.load(self.medium()));
+    }
+
+    /// Reads the items, marks their records as live, and derives the fingerprints from the keys. Meanwhile, prefetches the
+    /// records of the next leaf.
+    fn recover_items(
+        &self,
+        id: u32,
+        view: &View,
+        next: Option<&View>,
+        marks: &mut [Marks; 2],
+    ) -> Result<Survivor> {
         let medium = self.medium();
         let guard = K::pin();
         let mut tags = Tags::default();
         let mut extent = KeyEnds::<K>::default();
+        let [keys, values] = marks;
+        let prefetch = |(next, (at, slot)): (&View, (usize, usize))| self.prefetch_records_at(next, at, slot);
+        let mut ahead =
+            next.into_iter().flat_map(|next| next.items(self.shape).map(move |place| (next, place)));
         for at in 0..view.count {
             let slots: &[Slot] = self.pool.slice(slot_offset(view.subnodes[at], 0), self.shape.slots);
-            for slot in bits(view.taken(self.shape, at)) {
+            for (turn, slot) in bits(view.taken(self.shape, at)).enumerate() {
+                if turn % PREFETCHES == 0 {
+                    ahead.by_ref().take(PREFETCHES).for_each(prefetch);
+                }
                 let word = slots[slot].key.load(medium);
-                self.keys.mark_live(word)?;
-                self.values.mark_live(slots[slot].value.load(medium))?;
-                // Remembered if damaged: the fingerprint is not that of the original key.
-                let _ = self.keys.verify_held(word, &guard);
-                let key = self.keys.read(word, &guard);
+                // A damaged key is remembered: the fingerprint is not that of the original one.
+                let key = self.keys.mark_and_read(word, keys, &guard)?;
+                self.values.mark(slots[slot].value.load(medium), values)?;
                 tags.set(at * self.shape.slots + slot, K::fingerprint(key));
-                extent.add(key);
+                extent.add(word, key);
             }
         }
+        ahead.for_each(prefetch);
         let leaf = self.leaves.get(id);
         leaf.lock.renew();
         leaf.begin(view, &tags);
@@ -400,33 +433,32 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         let Some((low, high)) = extent.ends() else {
             return Err(Error::corrupted("a leaf without items", format!("leaf {id}")));
         };
-        let items = view.bitmap.count_ones() as usize;
-        Ok(Survivor { low: K::owned(low), high: K::owned(high), leaf: id, items })
+        Ok(Survivor { low, high, leaf: id, items: view.bitmap.count_ones() })
     }
 
     /// Completes splits: if two neighbours overlap, the crash happened between the new leaf and the old one's
     /// bitmap, and the old one drops the items of the new one (recover 4).
-    fn finish_splits(&self, found: &mut [Survivor<K>]) -> Result<()> {
-        for right in 1..found.len() {
-            let (lefts, rights) = found.split_at_mut(right);
-            let (left, right) = (&mut lefts[lefts.len() - 1], &rights[0]);
-            if left.high >= right.low {
-                self.finish_split(left, right)?;
-            }
+    fn finish_splits(&self, found: &mut [Survivor]) -> Result<()> {
+        let mut begin = 0;
+        while let Some(right) = overlap(&self.keys, &found[begin..]) {
+            let (lefts, rights) = found.split_at_mut(begin + right);
+            self.finish_split(&mut lefts[lefts.len() - 1], &rights[0])?;
+            begin += right;
         }
         Ok(())
     }
 
-    fn finish_split(&self, left: &mut Survivor<K>, right: &Survivor<K>) -> Result<()> {
+    fn finish_split(&self, left: &mut Survivor, right: &Survivor) -> Result<()> {
         let medium = self.medium();
         let guard = K::pin();
         let held: Vec<(u64, u64)> = self.words(right.leaf).map(|(_, words)| words).collect();
         let mut view = self.leaves.get(left.leaf).view();
-        let mut high: Option<K::Ref<'_>> = None;
+        let low = self.keys.read(right.low, &guard);
+        let mut high: Option<(K::Ref<'_>, u64)> = None;
         for (bit, words) in self.words(left.leaf) {
             let key = self.keys.read(words.0, &guard);
-            if key < K::borrow(&right.low) {
-                high = high.max(Some(key));
+            if key < low {
+                high = high.max(Some((key, words.0)));
             } else if held.contains(&words) {
                 view.bitmap &= !bit;
             } else {
@@ -436,7 +468,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
                 ));
             }
         }
-        let Some(high) = high else {
+        let Some((_, high)) = high else {
             return Err(Error::corrupted(
                 "two leaves with equal low fences",
                 format!("leaf at {:#x}", view.subnodes[0]),
@@ -451,8 +483,8 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
             self.subnodes.free(tail);
         }
         self.leaves.get(left.leaf).shrink(&view);
-        left.high = K::owned(high);
-        left.items = view.bitmap.count_ones() as usize;
+        left.high = high;
+        left.items = view.bitmap.count_ones();
         Ok(())
     }
 

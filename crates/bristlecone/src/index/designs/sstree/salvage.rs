@@ -67,7 +67,8 @@ impl<K: KeyCodec, M: Medium> DamagedTree<K, M> {
         }
         let keys = Items::keys(pool, entry.id)?;
         let values = Values::open(pool, entry.id, entry.values)?;
-        Ok(Self { pool: Arc::clone(pool), keys, values, shape, census: Census::new(ranges, shape) })
+        let census = Census::new(ranges, pool.chunk_bytes(), shape);
+        Ok(Self { pool: Arc::clone(pool), keys, values, shape, census })
     }
 
     fn header(&self, subnode: u64) -> &Header {

@@ -89,7 +89,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
 
     /// Takeover 2.
     fn inspect(&self, used: &Bits) -> Option<Inspected> {
-        let census = Census::new(self.subnodes.chunks(), self.shape);
+        let census = Census::new(self.subnodes.chunks(), self.pool.chunk_bytes(), self.shape);
         let begun = self.leaves.begun();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let parts = each(begun.div_ceil(STRIDE) as usize, threads, |part| {

@@ -11,16 +11,16 @@ use crate::index::parts::separators::Separators;
 impl<K: KeyCodec> VolatileIndex<K> {
     /// Returns an index over at least one leaf, in ascending order of their low fences; the first
     /// leaf begins at minus infinity whatever its key. Nodes are filled to three quarters.
-    pub fn build(
+    pub fn build<'k>(
         node_bytes: usize,
-        leaves: impl IntoIterator<Item = (K::Owned, u32)>,
+        leaves: impl IntoIterator<Item = (K::Ref<'k>, u32)>,
         memory: &Memory,
     ) -> Result<Self> {
         let nodes = Nodes::new(node_bytes, K::INLINE, memory)?;
         let separators = Separators::new(K::INLINE, memory)?;
         let leaves = leaves.into_iter().enumerate();
         let entries = leaves.map(|(at, (fence, leaf))| {
-            (if at == 0 { 0 } else { K::make_separator(&separators, K::borrow(&fence)) }, leaf)
+            (if at == 0 { 0 } else { K::make_separator(&separators, fence) }, leaf)
         });
         let mut level = 1;
         let mut above = Self::build_level((&nodes, &separators), level, entries)?;
