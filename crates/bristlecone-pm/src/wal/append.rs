@@ -81,6 +81,11 @@ impl<M: Medium> Log<M> {
         Copies::new(self, self.appenders[APPENDERS].lock())
     }
 
+    /// Begins a group of entries of the calling thread that are fenced together.
+    pub fn group(&self) -> Copies<'_, M> {
+        Copies::new(self, self.appenders[thread_index() % APPENDERS].lock())
+    }
+
     /// Ends the chunk's entries, by append 1: slots behind the one to be written do not count, once an entry in
     /// progress, if any, is durable.
     #[inline(always)]

@@ -192,6 +192,11 @@ pub trait Write<K: Codec, V: Codec> {
         self.write(key, value, WriteMode::Upsert).map(drop)
     }
 
+    /// Returns whether an upsert is faster than a [`write`](Self::write), because it does not search the previous value.
+    fn has_fast_upserts(&self) -> bool {
+        false
+    }
+
     /// Removes an item; returns its value.
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>>;
 

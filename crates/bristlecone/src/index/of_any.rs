@@ -125,6 +125,10 @@ impl<K: Codec, V: Codec> Write<Any, Any> for OfAny<K, V> {
         self.tree.upsert(lent::<K>(key)?, lent::<V>(value)?)
     }
 
+    fn has_fast_upserts(&self) -> bool {
+        self.tree.has_fast_upserts()
+    }
+
     fn remove(&self, key: Item<'_>) -> Result<Option<Encoded>> {
         Ok(self.tree.remove(lent::<K>(key)?)?.map(V::encode))
     }

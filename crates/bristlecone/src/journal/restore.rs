@@ -162,7 +162,7 @@ fn apply_last(trees: &HashMap<TreeId, AnyTree>, mut changes: Vec<&Change>) -> Re
     for group in last.chunk_by(is_alike).flat_map(|alike| alike.chunks(GROUP)) {
         // A tree that is dropped later need not be in the checkpoint.
         let Some(tree) = trees.get(&group[0].tree) else { continue };
-        tree.put_many(group.iter().map(|change| (&change.key, change.value.as_ref())), &mut |_| {})?;
+        tree.put_many(group.iter().map(|change| (&change.key, change.value.as_ref())))?;
     }
     Ok(())
 }

@@ -8,15 +8,17 @@ use smallvec::SmallVec;
 use crate::api::handle::Handle;
 use crate::index::of_keys::Shared;
 use crate::index::parts::codec::{Any, Codec, GROUP, Inline, KeyCodec, Record};
-use crate::index::parts::encoded::Encoded;
-use crate::index::{Batch, Index, for_each_leaf, remove_range};
+use crate::index::parts::encoded::{Encoded, Item};
+use crate::index::{Batch, Index, Tell, for_each_leaf, remove_range};
 
 /// Returns a hash of a key whose top bits have the best distribution.
+#[inline]
 pub fn hash(key: &Encoded) -> u64 {
     Any::hash(key.item())
 }
 
 /// Returns a word that has the order of the key, except for different keys of the same rank.
+#[inline]
 pub fn rank(key: &Encoded) -> u64 {
     match key {
         Encoded::Word(word) => Inline::rank(*word),
@@ -52,12 +54,30 @@ impl AnyTree {
         }
     }
 
-    /// Writes the values of up to [`GROUP`] keys, or removes keys if none has a value. Calls `tell` with the previous
-    /// value of each completed key, in order.
+    /// Writes the values of up to [`GROUP`] keys. Calls `tell` with the previous value of each completed key, in order.
+    pub(crate) fn write_many(&self, items: &[(Item<'_>, Item<'_>)], tell: &mut Tell<'_, Any>) -> Result<()> {
+        self.0.write_many(items, tell)
+    }
+
+    /// Returns whether [`upsert_many`](Self::upsert_many) is faster than [`write_many`](Self::write_many).
+    pub(crate) fn has_fast_upserts(&self) -> bool {
+        self.0.has_fast_upserts()
+    }
+
+    /// Writes the values of up to [`GROUP`] keys. Calls `tell` without the previous value of each completed key.
+    pub(crate) fn upsert_many(&self, items: &[(Item<'_>, Item<'_>)], tell: &mut Tell<'_, Any>) -> Result<()> {
+        self.0.upsert_many(items, tell)
+    }
+
+    /// Removes keys, and calls `tell` as [`write_many`](Self::write_many) does.
+    pub(crate) fn remove_many(&self, keys: &[Item<'_>], tell: &mut Tell<'_, Any>) -> Result<()> {
+        self.0.remove_many(keys, tell)
+    }
+
+    /// Writes the values of up to [`GROUP`] keys, or removes keys if none has a value.
     pub(crate) fn put_many<'a>(
         &self,
         items: impl Iterator<Item = (&'a Encoded, Option<&'a Encoded>)>,
-        tell: &mut dyn FnMut(Option<Encoded>),
     ) -> Result<()> {
         let (mut written, mut removed) = (SmallVec::<[_; GROUP]>::new(), SmallVec::<[_; GROUP]>::new());
         for (key, value) in items {
@@ -68,9 +88,9 @@ impl AnyTree {
         }
         debug_assert!(written.is_empty() || removed.is_empty(), "writes and removals in one group");
         if written.is_empty() {
-            self.0.remove_many(&removed, tell)
+            self.remove_many(&removed, &mut |_| {})
         } else {
-            self.0.write_many(&written, tell)
+            self.write_many(&written, &mut |_| {})
         }
     }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use bristlecone_pm::{Error, Result, record_bytes_max, record_slot_bytes};
+use smallvec::SmallVec;
 
+use super::any_tree::AnyTree;
 use super::changes::{Changes, Write};
 use super::record;
 use crate::index::any::{AnyPool, CommitOutcome, Removals, Trial};
@@ -16,19 +18,30 @@ pub(super) const TREE_CHUNKS: usize = 3;
 const LOG_BYTES: u64 = 64;
 
 /// The previous values of changed keys: first of those that are written, then of those that are removed.
-pub(super) type Before = Vec<Option<Encoded>>;
+#[derive(Default)]
+pub(super) struct Before {
+    pub values: Vec<Option<Encoded>>,
+    /// Some are missing: keys were written without being searched.
+    is_partial: bool,
+}
+
+impl Before {
+    fn with_capacity(keys: usize) -> Self {
+        Self { values: Vec::with_capacity(keys), is_partial: false }
+    }
+}
 
 impl Changes {
-    /// Applies all changes or none. `record` is the [record](Self::record_of_all) of all of them.
-    pub(super) fn carry_out(&self, file: &dyn AnyPool, record: &[u8]) -> Result<Before> {
+    /// Applies all changes or none. `record` is the [record](Self::record_of_all) of all of them. The result is complete
+    /// if it `is_needed`.
+    pub(super) fn carry_out(&self, file: &dyn AnyPool, record: &[u8], is_needed: bool) -> Result<Before> {
         self.expect_fit(file.chunk_bytes())?;
         let chunks = self.chunks(file.chunk_bytes());
         let mut before = Before::with_capacity(self.writes.len());
-        let mut change =
-            || match self.change(true, &mut before).and_then(|()| self.change(false, &mut before)) {
-                Ok(()) => CommitOutcome::Applied,
-                Err(error) => self.take_back(&before, error),
-            };
+        let mut change = || match self.write(&mut before, is_needed).and_then(|()| self.remove(&mut before)) {
+            Ok(()) => CommitOutcome::Applied,
+            Err(error) => self.take_back(&before, error),
+        };
         match file.commit(record, chunks, &mut change) {
             Err(error) if error.is_no_room() => self.attempt(file, error),
             done => done.map(|()| before),
@@ -53,12 +66,12 @@ impl Changes {
     #[cold]
     fn attempt(&self, file: &dyn AnyPool, full: Error) -> Result<Before> {
         let Some(undo) = self.record_of_before()? else { return Err(full) };
-        let (mut of_written, mut of_removed) = (Before::with_capacity(self.writes.len()), Before::new());
-        let mut write = || match self.change(true, &mut of_written) {
+        let (mut of_written, mut of_removed) = (Before::with_capacity(self.writes.len()), Before::default());
+        let mut write = || match self.write(&mut of_written, true) {
             Ok(()) => CommitOutcome::Applied,
             Err(error) => self.take_back(&of_written, error),
         };
-        let mut remove = || match self.change(false, &mut of_removed) {
+        let mut remove = || match self.remove(&mut of_removed) {
             Ok(()) => CommitOutcome::Applied,
             Err(_) => CommitOutcome::Partial,
         };
@@ -66,7 +79,7 @@ impl Changes {
         let removes = self.writes.iter().any(|(_, value)| value.is_none());
         let removals = removes.then_some(Removals { bytes: removals(0).len(), record: &removals });
         file.attempt(Trial { before: &undo, write: &mut write, removals, remove: &mut remove })?;
-        of_written.append(&mut of_removed);
+        of_written.values.append(&mut of_removed.values);
         Ok(of_written)
     }
 
@@ -124,23 +137,53 @@ impl Changes {
         self.writes.iter().filter(move |(_, value)| value.is_some() == write)
     }
 
-    /// Commit 5: writes or removes keys of one tree after the other, in groups, and adds their previous values to
-    /// `before`.
-    fn change(&self, write: bool, before: &mut Before) -> Result<()> {
-        let mut changes = self.changes(write).peekable();
-        while let Some(((first, _), _)) = changes.peek() {
-            let number = *first;
-            let group = std::iter::from_fn(|| changes.next_if(|((tree, _), _)| *tree == number)).take(GROUP);
-            let items = group.map(|((_, key), value)| (key, value.as_ref()));
-            self.trees[number].1.put_many(items, &mut |held| before.push(held))?;
-        }
-        Ok(())
+    /// Commit 5: writes keys, and adds their previous values to `before`. Omits those that a tree is slower with, unless
+    /// it `is_needed`: a rollback is not expected in reserved space. If a tree fails nevertheless, the next open redoes
+    /// the commit.
+    fn write(&self, before: &mut Before, is_needed: bool) -> Result<()> {
+        self.change(
+            |key, value| Some((key.item(), value?.item())),
+            |tree, items| match !is_needed && tree.has_fast_upserts() {
+                true => tree.upsert_many(items, &mut |_| before.is_partial = true),
+                false => tree.write_many(items, &mut |held| before.values.push(held)),
+            },
+        )
     }
 
-    /// Rolls back the changes made before a tree returned an error.
+    /// Commit 5: removes keys in the same way.
+    fn remove(&self, before: &mut Before) -> Result<()> {
+        self.change(
+            |key, value| value.is_none().then(|| key.item()),
+            |tree, keys| tree.remove_many(keys, &mut |held| before.values.push(held)),
+        )
+    }
+
+    /// Changes what `wanted` returns of the changes: one tree after the other, in groups.
+    fn change<'a, T>(
+        &'a self,
+        wanted: impl Fn(&'a Encoded, Option<&'a Encoded>) -> Option<T>,
+        mut change: impl FnMut(&AnyTree, &[T]) -> Result<()>,
+    ) -> Result<()> {
+        let (mut group, mut of) = (SmallVec::<[T; GROUP]>::new(), 0);
+        for ((tree, key), value) in &self.writes {
+            let Some(item) = wanted(key, value.as_ref()) else { continue };
+            if group.len() == GROUP || of != *tree && !group.is_empty() {
+                change(&self.trees[of].1, &group)?;
+                group.clear();
+            }
+            of = *tree;
+            group.push(item);
+        }
+        if group.is_empty() { Ok(()) } else { change(&self.trees[of].1, &group) }
+    }
+
+    /// Rolls back the changes made before a tree returned an error, if the previous values are known.
     #[cold]
     fn take_back(&self, before: &Before, error: Error) -> CommitOutcome {
-        let changed: Vec<_> = self.changes(true).chain(self.changes(false)).zip(before).collect();
+        if before.is_partial {
+            return CommitOutcome::Partial;
+        }
+        let changed: Vec<_> = self.changes(true).chain(self.changes(false)).zip(&before.values).collect();
         let mut changed = changed.into_iter().rev();
         let is_back =
             changed.all(|(((tree, key), _), held)| self.trees[*tree].1.put(key, held.as_ref()).is_ok());

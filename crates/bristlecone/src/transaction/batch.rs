@@ -236,7 +236,8 @@ impl Batch {
                 refused
             }
             None => {
-                self.changes.settle();
+                // An entry of a journal has the order of the keys.
+                self.changes.settle(self.pool.0.journal.get().is_some());
                 let ended = self.changes.commit(&self.pool, None, self.durability);
                 // A conflict tells what others have written.
                 if ended.is_err() { self.pool.settle_reads().and(ended) } else { ended }

@@ -1,16 +1,13 @@
 //! Commits. Step numbers are those of the protocol in `mod.rs`.
 
 use bristlecone_pm::{Error, Result};
-use smallvec::SmallVec;
 
-use super::any_tree::hash;
 use super::apply::Before;
-use super::changes::{self, Changes};
+use super::changes::Changes;
 use super::epoch::{Damage, Epoch};
 use super::reads::Reads;
 use super::record;
-use super::stripes::{Place, Stripes};
-use crate::index::parts::codec::GROUP;
+use super::stripes::StripeSet;
 use crate::journal::entry::Kind;
 use crate::{Durability, Pool};
 
@@ -84,24 +81,24 @@ impl Changes {
     }
 
     /// Returns the locks of all keys that are written, or are part of a condition.
-    fn stripes(&self) -> SmallVec<[Place; GROUP]> {
-        let of = |(tree, key): &changes::Place| Stripes::of(self.identity(*tree), hash(key));
-        let mut stripes: SmallVec<_> = self.places_of_writes().map(of).collect();
-        stripes.extend(self.expected.keys().map(of));
+    fn stripes(&self) -> StripeSet {
+        let mut stripes = self.stripes;
+        self.expected.keys().for_each(|place| _ = stripes.insert(self.stripe(place)));
         stripes
     }
 
     /// Commit 4 to 6, as an entry of the pool's journal if it has one. Sets the LSN up to which it must be durable.
     fn carry_out_recorded(&self, pool: &Pool, lsn: &mut Option<u64>) -> Result<()> {
         let record = self.record_of_all();
-        let carry_out = || self.carry_out(&*pool.0.file, &record);
+        let is_needed = pool.0.journal.get().is_some();
+        let carry_out = || self.carry_out(&*pool.0.file, &record, is_needed);
         recorded(pool, record::changes_of(&record), lsn, carry_out, |before| self.in_order(&before))
     }
 
     /// Returns in the order of the keys whether each was present before.
     fn in_order(&self, before: &Before) -> Vec<Option<bool>> {
         let written = self.writes.iter().filter(|(_, value)| value.is_some()).count();
-        let (of_written, of_removed) = before.split_at(written);
+        let (of_written, of_removed) = before.values.split_at(written);
         let (mut of_written, mut of_removed) = (of_written.iter(), of_removed.iter());
         let mut next =
             |value: &Option<_>| if value.is_some() { of_written.next() } else { of_removed.next() };

@@ -46,7 +46,7 @@
 //! 4. Space is reserved for the record and for the worst case of the trees, independent of the state of their leaves.
 //!    The record is appended to the commit log: one fence. *From here on the batch is committed: after a crash, opening
 //!    the pool applies it, and has the space.*
-//! 5. The trees are changed, up to sixteen keys of one tree at a time, with one fence where the design allows it.
+//! 5. The trees are changed, up to sixteen keys of one tree at a time, with one or two fences where the design allows it.
 //!    *Lookups may see part of it. Snapshots and transactions do not: they wait for this thread, or find the saved
 //!    values.*
 //! 6. The record is marked done, durably. *Only then may others change the keys: a record never undoes a later write.*

@@ -87,6 +87,7 @@ pub fn packed_words(tree: TreeId, key: u64, value: u64) -> ([u64; 3], usize) {
 }
 
 /// Appends a change to a record.
+#[inline]
 pub fn append(record: &mut Vec<u8>, tree: TreeId, key: &Encoded, value: Option<&Encoded>) {
     append_items(record, tree, key.item(), value.map(Encoded::item));
 }

@@ -1,17 +1,19 @@
 //! Lock table for keys: each key maps to one lock, shared with other keys.
 
 use bristlecone_pm::sync::wait::cross;
-use smallvec::SmallVec;
 
 use super::any_tree::place;
 use super::stripe::{Count, Stripe};
-use crate::index::parts::codec::GROUP;
+use crate::index::parts::slot::bits;
 use crate::index::parts::zeroed::zeroed;
 
 /// Number of locks of keys.
 const STRIPES: usize = 4096;
 /// Number of locks of trees.
 const TREES: usize = 64;
+/// Words with a bit for each lock of keys.
+const WORDS: usize = STRIPES / 64;
+const _: () = assert!(TREES <= 64 && WORDS <= 64, "a word has a bit for each");
 
 /// The lock table. A writer holds the locks of its keys. A thread that removes a range holds the lock of the tree
 /// instead, and excludes the writers of all keys of the tree:
@@ -33,13 +35,6 @@ pub(crate) struct Place {
     tree: u16,
 }
 
-impl Place {
-    /// Locks are taken in this order: that of the keys' locks. One comparison of words.
-    fn order(self) -> u32 {
-        u32::from(self.key) << 16 | u32::from(self.tree)
-    }
-}
-
 /// The lock of a key, or of a tree, held until this is dropped.
 pub(crate) struct LockedOne<'a>(&'a Stripe);
 
@@ -51,13 +46,56 @@ impl Drop for LockedOne<'_> {
     }
 }
 
+/// A set of locks of keys, and of the locks of their trees. It enumerates them in the global lock order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StripeSet {
+    keys: [u64; WORDS],
+    /// The words of `keys` that are not zero.
+    words: u64,
+    trees: u64,
+}
+
+impl Default for StripeSet {
+    fn default() -> Self {
+        Self { keys: [0; WORDS], words: 0, trees: 0 }
+    }
+}
+
+impl StripeSet {
+    /// Adds a key's lock; returns whether it is new.
+    #[inline]
+    pub fn insert(&mut self, place: Place) -> bool {
+        let (word, bit) = (usize::from(place.key / 64), 1 << (place.key % 64));
+        let is_new = self.keys[word] & bit == 0;
+        self.keys[word] |= bit;
+        self.words |= 1 << word;
+        self.trees |= 1 << place.tree;
+        is_new
+    }
+
+    fn has(&self, place: Place) -> bool {
+        self.keys[usize::from(place.key / 64)] >> (place.key % 64) & 1 != 0
+    }
+
+    /// Returns the indexes of the keys' locks, ascending: the lock order.
+    #[inline]
+    fn keys(&self) -> impl Iterator<Item = usize> {
+        bits(self.words).flat_map(|word| bits(self.keys[word]).map(move |bit| word * 64 + bit))
+    }
+}
+
+impl FromIterator<Place> for StripeSet {
+    fn from_iter<I: IntoIterator<Item = Place>>(places: I) -> Self {
+        let mut set = Self::default();
+        places.into_iter().for_each(|place| _ = set.insert(place));
+        set
+    }
+}
+
 /// A set of locks of keys that are held until this is dropped.
 pub(crate) struct Locked<'a> {
     stripes: &'a Stripes,
-    /// The last lock in order.
-    one: Place,
-    /// The other locks, in order.
-    more: SmallVec<[Place; GROUP]>,
+    set: StripeSet,
 }
 
 impl Stripes {
@@ -88,21 +126,21 @@ impl Stripes {
         LockedOne(key)
     }
 
-    /// Acquires the locks of keys one after the other, in the global lock order. Returns `None` if the list is empty.
-    pub fn lock_all(&self, mut places: SmallVec<[Place; GROUP]>) -> Option<Locked<'_>> {
-        places.sort_unstable_by_key(|place| place.order());
+    /// Acquires the locks of keys one after the other, in the global lock order. Returns `None` if the set is empty.
+    pub fn lock_all(&self, set: StripeSet) -> Option<Locked<'_>> {
         loop {
-            let mut distinct = places.clone();
-            distinct.dedup_by_key(|place| place.key);
-            distinct.iter().for_each(|place| self.key(*place).take());
-            let one = distinct.pop()?;
-            let locked = Locked { stripes: self, one, more: distinct };
-            let Some(excluded) = places.iter().find(|place| self.tree(**place).is_held()) else {
-                return Some(locked);
+            set.keys().for_each(|key| self.keys[key].take());
+            let Some(excluded) = bits(set.trees).find(|tree| self.trees[*tree].is_held()) else {
+                return (set.words != 0).then_some(Locked { stripes: self, set });
             };
-            drop(locked);
-            self.tree(*excluded).wait_for_holder();
+            self.give_back(&set);
+            self.trees[excluded].wait_for_holder();
         }
+    }
+
+    fn give_back(&self, set: &StripeSet) {
+        set.keys().for_each(|key| self.keys[key].give_back());
+        cross();
     }
 
     /// Acquires the lock of a tree, and waits until no thread holds the lock of one of its keys. The calling thread must
@@ -134,17 +172,14 @@ fn tree_place(tree: u64) -> usize {
 impl Locked<'_> {
     /// Returns whether the lock of a key is in this set.
     pub fn has(&self, place: Place) -> bool {
-        self.one.key == place.key || self.more.binary_search_by_key(&place.key, |held| held.key).is_ok()
+        self.set.has(place)
     }
 }
 
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
-        for place in self.more.iter().chain([&self.one]) {
-            self.stripes.key(*place).give_back();
-        }
-        cross();
+        self.stripes.give_back(&self.set);
     }
 }
 
@@ -174,8 +209,7 @@ mod tests {
                         }
                         let wanted = (0..4).map(|at| (thread * 7 + round * 3 + at * 5) % 8).chain([9]);
                         let wanted = wanted.map(|at| key(at as u16));
-                        let wanted = if round % 2 == 0 { wanted.collect() } else { wanted.rev().collect() };
-                        let _locked = stripes.lock_all(wanted);
+                        let _locked = stripes.lock_all(wanted.collect());
                         // Non-atomic increment, protected by lock 9, or by that of the tree.
                         total.store(total.load(Relaxed) + 1, Relaxed);
                     }
@@ -187,7 +221,7 @@ mod tests {
             stripes.keys.iter().chain(&stripes.trees).all(|stripe| !stripe.is_held()),
             "a lock was left held"
         );
-        assert!(stripes.lock_all(SmallVec::new()).is_none());
+        assert!(stripes.lock_all(StripeSet::default()).is_none());
     }
 
     #[test]

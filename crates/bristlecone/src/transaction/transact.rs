@@ -229,7 +229,7 @@ impl Transaction {
         if self.is_rolled_back.get() || writes.is_empty() {
             return Ok(());
         }
-        changes.writes = writes.into_iter().collect();
+        writes.into_iter().for_each(|(place, value)| changes.add(place, value));
         reads.end();
         changes.commit(&self.pool, Some(&reads), durability)
     }

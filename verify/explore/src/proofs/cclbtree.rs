@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 
 use bristlecone::Design;
 use bristlecone_pm::Geometry;
-use bristlecone_sim::{Budget, Scenario};
+use bristlecone_sim::{Access, Budget, Scenario};
 
 use super::{Proof, Steps, accepted, named};
-use crate::targets::TreeOp::{self, Close, Create, Insert, Remove};
+use crate::targets::TreeOp::{self, Close, Create, Insert, Many, Remove};
 use crate::targets::{Items, Texts, TreePool, Words};
 
 /// Returns trees with some options, and inner nodes that split early.
@@ -76,6 +76,15 @@ pub fn in_place<I: Items>() -> (TreePool<I>, Scenario<TreeOp>) {
     (tree_pool, Scenario { name: "in-place", creation: false, setup, ops: ops.collect(), then })
 }
 
+/// Returns a scenario: calls of two keys fill the buffers of two leaves, and then flush them, also together with a key that
+/// is logged.
+fn grouped() -> Scenario<TreeOp> {
+    let setup = [Create("t")].into_iter().chain((0..24).map(|at| Insert("t", at * 7 % 24 * 4, at)));
+    let inserted = |keys: [u64; 2]| Many("t", keys.map(|key| (key, Access::Insert(300 + key))).into());
+    let ops = [[1, 93], [2, 94], [3, 95], [5, 45], [46, 91], [6, 47]].map(inserted);
+    Scenario { name: "grouped", creation: false, setup: setup.collect(), ops: ops.into(), then: vec![] }
+}
+
 type Scenarios = fn() -> Vec<Scenario<TreeOp>>;
 
 /// Returns groups of steps, each with the test that detects a mutation there soonest.
@@ -96,6 +105,9 @@ pub(super) fn proofs() -> Vec<Proof> {
     let others = [
         Proof::by_crashes(starting("cclbtree flush.2"), budget, || (base(), named(&["update"]))),
         Proof::by_crashes(starting("cclbtree merge.3"), budget, || (base(), vec![reuse()])),
+        Proof::by_crashes(Steps::Among(&["log copy.2 group", "log copy.3 group"]), budget, || {
+            (small::<Words>(), vec![grouped()])
+        }),
         Proof::by_crashes(starting("cclbtree write"), budget, || {
             (small::<Texts>(), named(&["insert", "expand", "update"]))
         }),

@@ -181,6 +181,7 @@ const GROUPS: &[Group] = &[
         &["insert", "split", "split-ascending", "split-descending"],
     ),
     Group(OfWords(2), &["wotree update.2"], &["update"]),
+    Group(OfWords(2), &["wotree many.1", "wotree many.2"], &["many-new"]),
     Group(
         OfWords(2),
         &[

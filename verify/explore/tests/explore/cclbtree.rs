@@ -201,5 +201,5 @@ fn full_pool_changes_and_removes_what_pends() {
 
 #[test]
 fn every_flush_fence_and_order_is_needed() {
-    every_step_is_needed(Design::CclBTree, 28, &[]);
+    every_step_is_needed(Design::CclBTree, 30, &[]);
 }

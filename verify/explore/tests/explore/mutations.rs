@@ -117,7 +117,7 @@ stores! {
 
 #[test]
 fn wotree_every_mutation_is_noticed() {
-    every_step_is_needed(Design::WoTree, 40, &[]);
+    every_step_is_needed(Design::WoTree, 42, &[]);
 }
 
 #[test]

@@ -102,7 +102,14 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
 
     /// Write 3: readers find the item in the buffer after it is unlocked.
     #[inline(always)]
-    fn put_in_buffer(&self, leaf: &Locked<'_>, found: &Found, item: Item, epoch: u64, guard: &K::Guard) {
+    pub(super) fn put_in_buffer(
+        &self,
+        leaf: &Locked<'_>,
+        found: &Found,
+        item: Item,
+        epoch: u64,
+        guard: &K::Guard,
+    ) {
         let mut state = leaf.state();
         let at = found.item.unwrap_or(state.pending);
         if found.in_leaf == InLeaf::Unseen && !state.uncounted {

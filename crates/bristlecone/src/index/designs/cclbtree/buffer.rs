@@ -303,6 +303,13 @@ impl<'a> BufferRef<'a> {
         }
     }
 
+    /// Prefetches the lines of the buffer.
+    #[inline(always)]
+    pub fn prefetch(self) {
+        prefetch(self.buffer);
+        self.prefetch_end();
+    }
+
     /// Prefetches the line with the end of the slots.
     #[inline(always)]
     pub fn prefetch_end(self) {

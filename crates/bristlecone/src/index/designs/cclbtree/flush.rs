@@ -81,7 +81,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
     }
 
     /// Records that the pending items are merged into the leaf. Readers may still find them in the buffer.
-    fn mark_flushed(&self, leaf: &Locked<'_>, replaced: Option<(usize, Item)>) {
+    pub(super) fn mark_flushed(&self, leaf: &Locked<'_>, replaced: Option<(usize, Item)>) {
         let mut state = leaf.state();
         if let Some((at, item)) = replaced {
             leaf.set_slot(at, item.key, item.value);
@@ -151,8 +151,28 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
         if let Some(records) = records {
             let Durable { .. } = medium.fence(records, "cclbtree flush.2 records");
         }
+        let (word, lines) = self.store_items(offset, items);
+        if word.is_none() && !logged {
+            // Base: only values in place.
+            let flushed = self.flush_lines(offset, lines, "cclbtree flush.2");
+            let Durable { .. } = medium.fence(flushed, "cclbtree flush.2");
+            return;
+        }
+        let stamp = logged.then(|| leaf.sequence());
+        // Stores in the header's line persist in their order.
+        if lines & !1 != 0 {
+            let flushed = self.flush_lines(offset, lines & !1, "cclbtree flush.2");
+            let Durable { .. } = medium.fence(flushed, "cclbtree flush.2");
+        }
+        self.commit(cells, word, stamp);
+    }
+
+    /// Flush 2 without flushes: returns the leaf's next word, if it changes, and the lines of the items.
+    pub(super) fn store_items(&self, offset: u64, items: &[Pending]) -> (Option<LeafWord>, u64) {
+        let medium = self.medium();
+        let cells = self.leaf(offset);
         let word = LeafWord::unpack(cells.header.word.load(medium));
-        let (mut bitmap, mut lines) = (word.bitmap & !u64::from(Pending::changes(items).1), 0_usize);
+        let (mut bitmap, mut lines) = (word.bitmap & !u64::from(Pending::changes(items).1), 0_u64);
         let mut free = self.free_slots(offset, word.bitmap);
         for item in items.iter().filter(|item| !item.removed) {
             let slot = match item.slot() {
@@ -173,24 +193,18 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
             bitmap |= 1 << slot;
             lines |= 1 << line_of(slot);
         }
-        let published = (bitmap != word.bitmap).then_some(LeafWord { bitmap, ..word });
-        if published.is_none() && !logged {
-            // Base: only values in place.
-            let flushed = self.flush_lines(offset, lines as u64, "cclbtree flush.2");
-            let Durable { .. } = medium.fence(flushed, "cclbtree flush.2");
-            return;
-        }
-        let stamp = logged.then(|| leaf.sequence());
-        // Stores in the header's line persist in their order.
-        if lines & !1 != 0 {
-            let flushed = self.flush_lines(offset, lines as u64 & !1, "cclbtree flush.2");
-            let Durable { .. } = medium.fence(flushed, "cclbtree flush.2");
-        }
-        self.commit(cells, published, stamp);
+        ((bitmap != word.bitmap).then_some(LeafWord { bitmap, ..word }), lines)
     }
 
     /// Flush 3 and 4: the word, and only then the stamp that invalidates the log entries.
     pub(super) fn commit(&self, cells: &Leaf, word: Option<LeafWord>, stamp: Option<u64>) {
+        let flushed = self.commit_line(cells, word, stamp);
+        let Durable { .. } = self.medium().fence(flushed, "cclbtree flush.4");
+    }
+
+    /// Flush 3 and 4, except for the fence.
+    #[inline(always)]
+    pub(super) fn commit_line(&self, cells: &Leaf, word: Option<LeafWord>, stamp: Option<u64>) -> Flushed {
         let medium = self.medium();
         if let Some(word) = word {
             let ordered = medium.ordered_within_line();
@@ -200,7 +214,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
             let ordered = medium.ordered_within_line();
             cells.header.stamp.publish(medium, stamp, &ordered, "cclbtree flush.4");
         }
-        medium.persist(&cells.header, "cclbtree flush.4");
+        medium.flush(&cells.header, "cclbtree flush.4")
     }
 
     /// Records that a leaf no longer holds the key. The key stays if it is the leaf's fence, and otherwise

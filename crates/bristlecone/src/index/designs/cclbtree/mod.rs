@@ -49,6 +49,13 @@
 //! With `log_all` the new item's entry follows, already invalid. Flushed items stay in the buffer for readers, until
 //! they are overwritten.
 //!
+//! # Many (writes of words, in different leaves)
+//! 1. Write 2 or flush 2 of all items; one fence for the entries, and for the lines of the leaves. The leaves stay
+//!    locked, and so does the log of the thread. *Each logged change is present, or not; of the others nothing
+//!    happened.*
+//! 2. Flush 3 and 4 of the leaves whose buffer had no space; one fence, then the leaves are unlocked. *Each of these
+//!    changes is present, or not.*
+//!
 //! # Place (there is no space to flush the buffer, and the leaf holds the item)
 //! 1. A removal clears the bit in the leaf's word; flush, fence. *The item is present, or not.*
 //! 2. An out-of-line value is written; flush, fence. Then the value word is stored; flush, fence. *Old or new value.*
@@ -104,6 +111,7 @@ mod check;
 mod collect;
 mod flush;
 pub(in crate::index) mod layout;
+mod many;
 mod merge;
 mod read;
 mod recover;

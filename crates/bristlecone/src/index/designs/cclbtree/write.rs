@@ -10,7 +10,7 @@ use super::layout::Leaf;
 use super::{CclBTree, Core};
 use crate::index::parts::buffered::{Backoff, Found, Hint, InLeaf, Outcome, TreeLog, Writer};
 use crate::index::parts::codec::{KeyCodec, Storage};
-use crate::index::{Removed, Swapped, Write, WriteMode};
+use crate::index::{Removed, Swapped, Tell, Write, WriteMode};
 
 impl<K: KeyCodec, V: Storage, M: Medium> Write<K, V> for CclBTree<K, M> {
     fn write(&self, key: K::Ref<'_>, value: V::Ref<'_>, mode: WriteMode) -> Result<Option<V::Owned>> {
@@ -23,6 +23,10 @@ impl<K: KeyCodec, V: Storage, M: Medium> Write<K, V> for CclBTree<K, M> {
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.before_write().delete::<V>(key, None).map(Removed::<V>::ok)
+    }
+
+    fn write_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
+        self.before_write().put_many::<V>(items, tell)
     }
 
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
@@ -201,7 +205,7 @@ impl<K: KeyCodec, M: Medium> Core<K, M> {
 
     /// Returns the state of `key` in a leaf and its buffer.
     #[inline(always)]
-    fn standing(&self, leaf: &Locked<'_>, key: K::Ref<'_>, guard: &K::Guard) -> Found {
+    pub(super) fn standing(&self, leaf: &Locked<'_>, key: K::Ref<'_>, guard: &K::Guard) -> Found {
         self.count_pending(leaf);
         let Ok(found) = self.locate(**leaf, key, guard, || true) else {
             unreachable!("a leaf does not change while it is locked");

@@ -18,6 +18,10 @@ impl<K: KeyCodec, V: Storage, M: Medium> Write<K, V> for LodgeTree<K, M> {
         self.blind_put::<V>(key, value)
     }
 
+    fn has_fast_upserts(&self) -> bool {
+        K::INLINE && V::INLINE
+    }
+
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.delete::<V>(key, None).map(Removed::<V>::ok)
     }

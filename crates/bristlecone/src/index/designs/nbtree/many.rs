@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::NbTree;
 use super::join::CompletionMode;
-use super::leaf::{FROZEN, Leaf};
+use super::leaf::Leaf;
 use super::lookup::{Pins, Probe, Target};
 use super::meta::Tag;
 use super::pending::DirtyToken;
@@ -19,11 +19,19 @@ use crate::index::parts::slot::Slot;
 use crate::index::parts::volatile_index::Step as Next;
 use crate::index::{Read, Tell, Write, WriteMode};
 
-/// The leaf of each key, if one probe finds it.
-type Places = [Option<(u32, Version)>; GROUP];
+/// The leaf of a key, as one probe found it.
+#[derive(Clone, Copy)]
+struct Near {
+    leaf: u32,
+    version: Version,
+    /// The leaf's bitmap.
+    seen: u64,
+    /// The slots in the bitmap with the key's fingerprint.
+    hits: u64,
+}
 
-/// The probed keys of a group.
-type Targets = SmallVec<[Target; GROUP]>;
+/// The leaf of each key, if one probe finds it.
+type Places = [Option<Near>; GROUP];
 
 /// A line with a pending flush.
 struct Line<'t> {
@@ -56,11 +64,11 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     ) -> Result<()> {
         let guards = (K::pin(), V::pin());
         let tags = tags_of::<K>(keys);
-        let places = self.approach(keys, &tags, &guards.0);
+        let places = self.approach(keys, &tags, &guards.0, false);
         let mut glances = [LockState::Unclear; GROUP];
         for (at, (key, place)) in keys.iter().zip(places).enumerate() {
-            let Some((id, version)) = place else { continue };
-            glances[at] = self.glance(self.leaves.get(id), version, *key, tags[at], &guards.0);
+            let Some(Near { leaf, version, .. }) = place else { continue };
+            glances[at] = self.glance(self.leaves.get(leaf), version, *key, tags[at], &guards.0);
             if !V::INLINE
                 && let LockState::Found { value, .. } = glances[at]
                 && let Some(Some(record)) = self.at_a_glance::<V>(value)
@@ -85,8 +93,9 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         Ok(())
     }
 
-    /// Many 1: finds the leaves of keys, and prefetches each key's slot and record.
-    fn approach(&self, keys: &[K::Ref<'_>], tags: &[Tag; GROUP], guard: &K::Guard) -> Places {
+    /// Many 1: finds the leaves of keys, and prefetches each key's slot and record, and the line of a new item if it
+    /// `writes`.
+    fn approach(&self, keys: &[K::Ref<'_>], tags: &[Tag; GROUP], guard: &K::Guard, writes: bool) -> Places {
         if self.locking() != 0 {
             return [None; GROUP];
         }
@@ -101,13 +110,17 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
             let Next::Leaf(id, version, _) = self.inner.look(cursor, |leaf| self.version_of(leaf)) else {
                 continue;
             };
-            places[at] = Some((id, version));
             let leaf = self.leaves.get(id);
-            let hits = self.candidates(leaf, tags[at]) & self.bitmap(leaf) & !FROZEN & self.shape.all();
+            // In this order: a slot in the bitmap has its fingerprint.
+            let seen = self.bitmap(leaf);
+            let hits = self.candidates(leaf, tags[at]) & seen & self.shape.all();
+            places[at] = Some(Near { leaf: id, version, seen, hits });
             if hits != 0 {
                 let slot = hits.trailing_zeros() as usize;
                 self.prefetch_line(id, self.shape.line(slot));
                 slots[at] = Some((leaf, slot));
+            } else if writes {
+                self.prefetch_place(id, seen, tags[at]);
             }
         }
         if !K::INLINE {
@@ -125,10 +138,8 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         tell: &mut Tell<'_, V>,
     ) -> Result<()> {
         let keys: SmallVec<[K::Ref<'k>; GROUP]> = items.iter().map(|(key, _)| *key).collect();
-        let targets = self.targets(&keys);
-        targets.iter().for_each(|target| self.prefetch_place(target));
         self.change_many::<V>(
-            (&keys, targets),
+            &keys,
             tell,
             |at, target, unsettled, pins| {
                 let outcome =
@@ -142,27 +153,29 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Removes keys in their order.
     pub(super) fn delete_many<V: Storage>(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
         self.change_many::<V>(
-            (keys, self.targets(keys)),
+            keys,
             tell,
             |_, target, unsettled, pins| self.delete_fast::<V>(target, unsettled, pins),
             |at| Write::<K, V>::remove(self, keys[at]),
         )
     }
 
-    /// Changes probed keys, each by `at_once` if the fast path applies. Otherwise uses `alone`, after all
+    /// Changes keys, each by `at_once` if the fast path applies. Otherwise uses `alone`, after all
     /// earlier changes are durable.
     fn change_many<'t, V: Storage>(
         &'t self,
-        (keys, mut targets): (&[K::Ref<'_>], Targets),
+        keys: &[K::Ref<'_>],
         tell: &mut Tell<'_, V>,
         at_once: impl Fn(usize, &mut Target, &mut Unsettled<'t>, &Pins<K>) -> Option<Done>,
         alone: impl Fn(usize) -> Result<Option<V::Owned>>,
     ) -> Result<()> {
+        let tags = tags_of::<K>(keys);
+        let places = self.approach(keys, &tags, &K::pin(), true);
         let mut unsettled = Unsettled::default();
         let mut pins = None;
         for (at, key) in keys.iter().enumerate() {
             let pinned = pins.get_or_insert_with(Pins::<K>::new);
-            let target = &mut targets[at];
+            let target = &mut self.target(*key, tags[at], places[at], &pinned.key);
             let mut done = at_once(at, target, &mut unsettled, pinned);
             if done.is_none() && K::INLINE && V::INLINE {
                 // Its leaf was replaced, perhaps for an earlier key, or got the key.
@@ -187,27 +200,21 @@ impl<K: KeyCodec, M: Medium> NbTree<K, M> {
         pins.map_or(Ok(()), |pins| self.settle::<V>(&mut unsettled, &pins, tell))
     }
 
-    /// Many 1: probes for keys.
-    fn targets(&self, keys: &[K::Ref<'_>]) -> Targets {
-        let guard = K::pin();
-        let tags = tags_of::<K>(keys);
-        let places = self.approach(keys, &tags, &guard);
-        let probe = |at: usize, (id, version)| {
+    /// Searches a key in the leaf that `approach` found.
+    #[inline(always)]
+    fn target(&self, key: K::Ref<'_>, tag: Tag, place: Option<Near>, guard: &K::Guard) -> Target {
+        let probe = place.and_then(|Near { leaf: id, version, seen, hits }| {
             let leaf = self.leaves.get(id);
-            let seen = self.bitmap(leaf);
             let still = || leaf.incarnation.validate(version);
-            let slot = self.find_slot_while(leaf, seen, keys[at], tags[at], &guard, still).ok()?;
+            let slot = self.find_among(leaf, hits, key, guard, still).ok()?;
             Some(Probe { leaf: id, version, seen, slot })
-        };
-        let target =
-            |at: usize| Target { tag: tags[at], probe: places[at].and_then(|place| probe(at, place)) };
-        (0..keys.len()).map(target).collect()
+        });
+        Target { tag, probe }
     }
 
     /// Prefetches the destination of an insert: the line of the new key's slot, unless it is the home line,
     /// which was prefetched already, or all lines of a leaf that will be split.
-    fn prefetch_place(&self, Target { tag, probe }: &Target) {
-        let Some(Probe { leaf, seen, slot: None, .. }) = *probe else { return };
+    fn prefetch_place(&self, leaf: u32, seen: u64, tag: Tag) {
         let free = !seen & self.shape.all();
         if free == 0 {
             return self.prefetch_block(self.leaves.block(leaf));

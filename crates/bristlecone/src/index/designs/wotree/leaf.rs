@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 
-use bristlecone_pm::{Durable, Medium, Persist, Result, Witness};
+use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result, Witness};
 
 use super::WoTree;
 use super::layout::{SLOT_WORDS_MAX, STATE_SLOTS, State};
@@ -296,18 +296,13 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             "the slot array of leaf {leaf:#x} is longer or shorter than its bitmap"
         );
         let medium = self.medium();
-        let state = self.nodes.state_word(leaf);
-        let next = State::Leaf { bitmap: view.bitmap as u64, valid: true }.encode();
         if self.shape.commits_alone() {
-            // Commit 1: relies on line order, so that one flush serves all.
-            state.store(medium, State::invalid(state.load(medium)));
-            let _ordered = medium.ordered_within_line();
-            let _ = self.store_order(leaf, &view.order);
-            let _ordered = medium.ordered_within_line();
-            state.publish(medium, next, proof, "wotree commit.2");
-            medium.persist(state, "wotree commit.2");
+            let flushed = self.commit_line(leaf, view, proof);
+            let Durable { .. } = medium.fence(flushed, "wotree commit.2");
             return;
         }
+        let state = self.nodes.state_word(leaf);
+        let next = State::Leaf { bitmap: view.bitmap as u64, valid: true }.encode();
         // The log refers to the leaf: recovery rebuilds the slot array from either bitmap. At most one of the
         // two words of the bitmap changes, except in a split, which is logged.
         state.publish(medium, next, proof, "wotree commit.2 long");
@@ -322,6 +317,21 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             flushed = flushed.and(medium.flush(beyond, "wotree commit.2 slots"));
         }
         let Durable { .. } = medium.fence(flushed, "wotree commit.2 long");
+    }
+
+    /// Commit, except for the fence, of a leaf whose line commits by itself.
+    #[inline(always)]
+    pub(super) fn commit_line(&self, leaf: u64, view: &View, proof: &impl Witness) -> Flushed {
+        let medium = self.medium();
+        let state = self.nodes.state_word(leaf);
+        let next = State::Leaf { bitmap: view.bitmap as u64, valid: true }.encode();
+        // Commit 1: relies on line order, so that one flush serves all.
+        state.store(medium, State::invalid(state.load(medium)));
+        let _ordered = medium.ordered_within_line();
+        let _ = self.store_order(leaf, &view.order);
+        let _ordered = medium.ordered_within_line();
+        state.publish(medium, next, proof, "wotree commit.2");
+        medium.flush(state, "wotree commit.2")
     }
 
     /// Stores bitmap and slot array of a leaf that no other thread knows; no flush.

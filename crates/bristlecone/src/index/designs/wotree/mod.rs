@@ -39,6 +39,11 @@
 //!    array, flushed in any order, and one fence. One bit changes at a time, so one of the two words changes. *The log
 //!    refers to the leaf: its slot array is rebuilt.*
 //!
+//! # Many (inserts and updates of words, in different leaves whose line commits by itself)
+//! 1. Insert 2 and update 2 of all items; one fence. The leaves stay locked. *Of the inserts nothing happened; each
+//!    update happened, or did not.*
+//! 2. Commit of all leaves with a new item; one fence, then the leaves are unlocked. *Each happened, or did not.*
+//!
 //! # Update
 //! 1. An out-of-line value is written; flush, fence.
 //! 2. The value word is stored in place; flush, fence. *Old or new value.*
@@ -134,6 +139,7 @@ mod inner;
 pub(in crate::index) mod layout;
 mod leaf;
 mod log;
+mod many;
 mod nodes;
 mod read;
 mod recover;

@@ -153,7 +153,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Descends to the leaf of a key: on the unpinned fast path, if no thread intervenes.
     #[inline(always)]
     pub(super) fn find(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<At<'_>> {
-        match self.glide(Aim::At(key), guard) {
+        match self.glide::<true>(Aim::At(key), guard) {
             Some(at) => Ok(at),
             None => self.descend(Aim::At(key), guard, &mut NoTrail),
         }
@@ -162,9 +162,9 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Descends to the leaf of a target without pinning: pinning takes a locked instruction, which waits for earlier
     /// flushes. A node may therefore leave the tree and be reused at any time. Its contents are valid if its version is
     /// unchanged after the version of the next node was read. Returns `None` if some version was not, or if an inner
-    /// node is locked: this does not wait for writers of inner nodes.
+    /// node is locked: this does not wait for writers of inner nodes, and for those of the leaf only if it `WAITS`.
     #[inline(always)]
-    fn glide(&self, aim: Aim<'_, K>, guard: &K::Guard) -> Option<At<'_>> {
+    pub(super) fn glide<const WAITS: bool>(&self, aim: Aim<'_, K>, guard: &K::Guard) -> Option<At<'_>> {
         let mut node = self.root();
         let mut lock = self.nodes.lock(node).ok()?;
         let LockState::Free(mut version) = lock.try_read() else { return None };
@@ -203,7 +203,7 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
             }
             let next_version = match next_lock.try_read() {
                 LockState::Free(version) => version,
-                _ if below == 0 => next_lock.read()?,
+                _ if WAITS && below == 0 => next_lock.read()?,
                 _ => return None,
             };
             if !lock.validate(version) {

@@ -7,7 +7,7 @@ use super::nodes::{Locked, NodeLock};
 use super::read::At;
 use super::{Pins, WoTree};
 use crate::index::parts::codec::{KeyCodec, Storage};
-use crate::index::{Removed, Swapped, Write, WriteMode};
+use crate::index::{Removed, Swapped, Tell, Write, WriteMode};
 
 /// Follow-up work after a change of a leaf.
 pub(super) enum Change<R> {
@@ -37,6 +37,14 @@ impl<K: KeyCodec, V: Storage, M: Medium> Write<K, V> for WoTree<K, M> {
 
     fn remove(&self, key: K::Ref<'_>) -> Result<Option<V::Owned>> {
         self.delete::<V>(key, None).map(Removed::<V>::ok)
+    }
+
+    fn write_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
+        self.put_many::<V>(items, tell)
+    }
+
+    fn upsert_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
+        self.put_many::<V>(items, tell)
     }
 
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
