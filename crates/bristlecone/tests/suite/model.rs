@@ -354,7 +354,8 @@ impl Arrival {
     /// Returns the series of all keys and their numbers in it, as they arrive.
     fn keys(self, all: u64) -> Vec<(u64, u64)> {
         if let Self::Late = self {
-            let delay = |number: u64| if mix(number) % 20 == 0 { 1 + mix(!number) % 1000 } else { 0 };
+            let delay =
+                |number: u64| if mix(number).is_multiple_of(20) { 1 + mix(!number) % 1000 } else { 0 };
             let mut numbers: Vec<u64> = (0..all).collect();
             numbers.sort_by_key(|number| number + delay(*number));
             return numbers.into_iter().map(|number| (0, number)).collect();
