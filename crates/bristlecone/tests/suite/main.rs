@@ -47,6 +47,7 @@ mod opening;
 mod read_only;
 mod reader_contention;
 mod recovery;
+mod repeated_scans;
 mod salvage;
 mod signals;
 mod small_chunks;
