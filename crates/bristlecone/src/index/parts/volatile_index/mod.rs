@@ -372,9 +372,7 @@ impl<K: KeyCodec> VolatileIndex<K> {
             Among::Behind => return Ok(node.count().saturating_sub(1)),
         };
         // Only keys of the same rank are compared in full.
-        let mut high = node.count_le(rank);
-        let is_alone = high < 2 || node.separator(high - 1).rank != rank;
-        let mut low = if is_alone { high.max(1) } else { node.count_lt(rank).max(1) };
+        let (mut low, mut high) = (node.count_lt(rank).max(1), node.count_le(rank));
         while low < high {
             let middle = low.midpoint(high);
             let separator = self.separator(node, seen, node.key(middle), guard)?;
