@@ -142,11 +142,11 @@ impl<M: Medium> Records<M> {
     }
 
     fn heap_of(&self, chunks: &[Chunk], class: usize) -> &Heap<M> {
+        self.reach.fetch_max(u64::from(CLASSES[class]).min(REACH_MAX), Relaxed);
         // Two heaps on one unswept chunk would each sweep it: only one may be created.
         self.heaps[class].get_or_init(|| {
             let RecordSpec { owner, kind, owned: _, unswept, tagged } = self.spec;
             let spec = HeapSpec { owner, kind, slot_bytes: CLASSES[class], tagged, unswept };
-            self.reach.fetch_max(u64::from(CLASSES[class]).min(REACH_MAX), Relaxed);
             Box::new(Heap::over(chunks, &self.pool, spec))
         })
     }
