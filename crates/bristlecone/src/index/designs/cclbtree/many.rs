@@ -25,7 +25,7 @@ struct Unsettled<'t, V: Storage, M: Medium> {
 }
 
 impl<K: KeyCodec, M: Medium> Core<K, M> {
-    /// Writes items in their order: each at once in its locked leaf if the fast path applies. Otherwise it is written
+    /// Writes items in their order: each immediately in its locked leaf if the fast path applies. Otherwise it is written
     /// alone, after all earlier ones are durable. No thread waits for a leaf while it holds others.
     pub(super) fn put_many<V: Storage>(
         &self,

@@ -20,7 +20,7 @@ struct Unsettled<'t, V: Storage> {
 }
 
 impl<K: KeyCodec, M: Medium> WoTree<K, M> {
-    /// Writes items in their order: each at once in its locked leaf if the fast path applies. Otherwise it is written
+    /// Writes items in their order: each immediately in its locked leaf if the fast path applies. Otherwise it is written
     /// alone, after all earlier ones are durable. No thread waits for another one while it holds leaves.
     pub(super) fn put_many<V: Storage>(
         &self,
