@@ -35,8 +35,8 @@ pub fn behind<'k, 'a: 'k, 'b: 'k, K: Codec>(
 /// Items ahead whose records a visit prefetches.
 const DISTANCE: usize = 8;
 
-/// Returns the number of items that `precede` the first one to visit. If the records are not `cached` yet, those that are
-/// compared are prefetched together, by `prefetch`.
+/// Returns the number of items that `precede` the first one to visit. If `is_cold`, their records are not in the cache, and
+/// those that are compared are prefetched together, by `prefetch`.
 #[inline(always)]
 fn begin(
     order: &Order,

@@ -21,7 +21,7 @@ const STILL_ROUNDS: u32 = 4;
 
 impl<K: KeyCodec, M: Medium> NbTree<K, M> {
     /// Replaces a leaf. After `Ok` some thread has replaced or freed it, durably. `key` is the key that the caller
-    /// needs: if it is above all keys of a full leaf, the new right leaf begins empty.
+    /// needs: [`Cut`](crate::index::parts::split::Cut) says what goes to the right for it.
     #[cold]
     pub(super) fn replace(&self, id: u32, key: K::Ref<'_>, pins: &Pins<K>) -> Result<()> {
         let leaf = self.leaves.get(id);

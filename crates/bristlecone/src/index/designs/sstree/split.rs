@@ -68,8 +68,7 @@ impl<K: KeyCodec, M: Medium> SsTree<K, M> {
         self.commit(leaf, view, set, clear, flushed);
     }
 
-    /// Splits a full leaf. The upper half of its items moves to a new leaf, or what [`Cut`] says for the new `key`; if
-    /// that is above all items, the new leaf begins empty.
+    /// Splits a full leaf: the items that [`Cut`] says for the new `key` move to a new leaf, which may begin empty.
     #[inline(never)]
     pub(super) fn split(&self, left: &Locked<'_>, key: K::Ref<'_>, guard: &K::Guard) -> Result<()> {
         let key = K::shorten(key);
