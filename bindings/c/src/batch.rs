@@ -17,7 +17,7 @@ use crate::tree::TreeHandle;
 pub struct BatchHandle(());
 
 /// The object of a batch handle.
-pub type OpenBatch = InPool<Exclusive<Batch>>;
+pub type OpenBatch = InPool<Exclusive<Box<Batch>>>;
 
 /// Begins a batch. After an error there is none, and `*batch` is unchanged.
 #[unsafe(no_mangle)]
@@ -29,13 +29,13 @@ pub unsafe extern "C" fn bristlecone_batch_begin(
     unsafe {
         open(pool, batch, |inside| {
             let open = inside.get()?;
-            Ok(open.holding(Exclusive::new(open.pool.batch())))
+            Ok(open.holding(Exclusive::new(Box::new(open.pool.batch()))))
         })
     }
 }
 
 /// Adds a change or a condition to a batch, unless another thread uses it.
-fn note(batch: &Exclusive<Batch>, change: impl FnOnce(&mut Batch) -> &mut Batch) -> Outcome {
+fn note(batch: &Exclusive<Box<Batch>>, change: impl FnOnce(&mut Batch) -> &mut Batch) -> Outcome {
     batch.alone(|batch| {
         change(batch);
         Ok(())
