@@ -3,12 +3,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Records;
 use super::classes::lens_of;
+use super::{Records, checksum};
 use crate::alloc::slots::Slots;
 use crate::sync::Ordering::Relaxed;
+use crate::sync::epoch::Guard;
 use crate::sync::wait::lock;
-use crate::{Chunk, Medium, PoolFile};
+use crate::{Chunk, Medium, PoolFile, Result, Word};
 
 /// The chunks that a tree had when it was opened.
 #[derive(Debug, Default)]
@@ -214,6 +215,65 @@ impl<const KINDS: usize> AllMarks<KINDS> {
                 double.or(marks.double)
             })
         })
+    }
+}
+
+impl<M: Medium> Records<M> {
+    /// Marks a record as referred to by the tree during recovery. Returns whether it was unmarked. May be called from
+    /// several threads, and only before [`finish_recovery`](Self::finish_recovery).
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupted`](Error::Corrupted) if no record can begin there.
+    pub fn mark_live(&self, offset: u64) -> Result<bool> {
+        self.place_of(offset).map(|(place, ..)| place.mark()).ok_or_else(|| self.no_record(offset))
+    }
+
+    /// Adds the mark of a record to those of a thread: as [`mark_live`](Self::mark_live), but [`AllMarks::finish`] sets it,
+    /// and tells whether one was set. Must not be mixed with `mark_live`. Returns the length of the record.
+    ///
+    /// # Errors
+    ///
+    /// As [`mark_live`](Self::mark_live).
+    #[inline(always)]
+    pub fn mark(&self, offset: u64, marks: &mut Marks) -> Result<usize> {
+        let Some((place, header, _)) = self.place_of(offset) else { return Err(self.no_record(offset)) };
+        marks.add(&place);
+        Ok(header as u32 as usize)
+    }
+
+    /// As [`mark`](Self::mark), but returns the bytes of the record, after comparing them with their checksum: a mismatch
+    /// is only remembered.
+    ///
+    /// # Errors
+    ///
+    /// As [`mark_live`](Self::mark_live).
+    #[inline(always)]
+    pub fn mark_and_read<'g>(
+        &'g self,
+        offset: u64,
+        marks: &mut Marks,
+        _pinned: &'g Guard,
+    ) -> Result<&'g [u8]> {
+        let Some((place, header, behind)) = self.place_of(offset) else { return Err(self.no_record(offset)) };
+        marks.add(&place);
+        let len = header as u32 as usize;
+        let bytes = self.bytes_of(&behind[..len.div_ceil(8)], len);
+        if len == 0 || checksum(bytes) != (header >> 32) as u32 {
+            let _ = self.verify(offset);
+        }
+        Ok(bytes)
+    }
+
+    /// Returns the slot of the record at an offset, the header, and the words behind it, which hold its bytes; `None` if no
+    /// record can begin there.
+    #[inline(always)]
+    fn place_of(&self, offset: u64) -> Option<(Place<'_>, u64, &[Word])> {
+        let place = self.marking.place_of(offset)?;
+        let (header, behind) = self.pool.words_from(offset)?.split_first()?;
+        let header = header.load(self.pool.medium());
+        let len = header as u32;
+        (place.fits(len) && len.div_ceil(8) as usize <= behind.len()).then_some((place, header, behind))
     }
 }
 

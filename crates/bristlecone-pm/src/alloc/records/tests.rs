@@ -1,7 +1,7 @@
 //! Records of every length, pinned readers, and dangling references.
 
 use super::*;
-use crate::{CHUNK_BYTES, Domain, Geometry, Native, Region, TreeSpec};
+use crate::{CHUNK_BYTES, Domain, Geometry, Native, Persist, Region, TreeSpec, Word};
 
 fn records() -> (Arc<PoolFile<Native>>, Records<Native>) {
     let geometry = Geometry { chunk_bytes: CHUNK_BYTES, chunks_max: 64, trees_max: 2 };
