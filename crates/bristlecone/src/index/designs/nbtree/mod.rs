@@ -140,6 +140,7 @@
 
 mod check;
 mod copy;
+mod inspect;
 mod join;
 pub(in crate::index) mod layout;
 mod leaf;
