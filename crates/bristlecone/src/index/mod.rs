@@ -209,8 +209,11 @@ pub trait Write<K: Codec, V: Codec> {
         })
     }
 
-    /// Writes items as [`write_many`](Self::write_many) does, and calls `tell` without previous values.
+    /// Writes items as [`write_many`](Self::write_many) does. `tell` may not get their previous values.
     fn upsert_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
+        if !self.has_fast_upserts() {
+            return self.write_many(items, tell);
+        }
         items.iter().try_for_each(|(key, value)| {
             self.upsert(*key, *value)?;
             tell(None);

@@ -66,10 +66,6 @@ impl<K: KeyCodec, V: Storage, M: Medium> Write<K, V> for NbTree<K, M> {
         self.put_many::<V>(items, tell)
     }
 
-    fn upsert_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
-        self.put_many::<V>(items, tell)
-    }
-
     fn remove_many(&self, keys: &[K::Ref<'_>], tell: &mut Tell<'_, V>) -> Result<()> {
         self.delete_many::<V>(keys, tell)
     }

@@ -43,10 +43,6 @@ impl<K: KeyCodec, V: Storage, M: Medium> Write<K, V> for WoTree<K, M> {
         self.put_many::<V>(items, tell)
     }
 
-    fn upsert_many(&self, items: &[(K::Ref<'_>, V::Ref<'_>)], tell: &mut Tell<'_, V>) -> Result<()> {
-        self.put_many::<V>(items, tell)
-    }
-
     fn remove_if(&self, key: K::Ref<'_>, expected: V::Ref<'_>) -> Result<Swapped<V>> {
         self.delete::<V>(key, Some(expected)).map(|done| done.map(drop))
     }
