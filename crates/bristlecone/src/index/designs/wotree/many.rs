@@ -4,7 +4,6 @@ use bristlecone_pm::{Durable, Flushed, Medium, Persist, Result};
 use smallvec::SmallVec;
 
 use super::WoTree;
-use super::inner::Aim;
 use super::leaf::View;
 use super::nodes::{Locked, NodeLock};
 use super::read::At;
@@ -28,10 +27,8 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         tell: &mut Tell<'_, V>,
     ) -> Result<()> {
         let is_grouped = K::INLINE && V::INLINE && self.shape.commits_alone();
-        let mut places = [const { None }; GROUP];
-        for (place, (key, _)) in places.iter_mut().zip(items).filter(|_| is_grouped) {
-            *place = self.glide::<false>(Aim::At(*key), &K::pin());
-        }
+        let keys: SmallVec<[_; GROUP]> = items.iter().map(|(key, _)| K::shorten(*key)).collect();
+        let places = if is_grouped { self.glide_many(&keys, &K::pin()) } else { [None; GROUP] };
         let mut unsettled =
             Unsettled { flushed: Flushed::none(), leaves: SmallVec::new(), old: SmallVec::new() };
         for ((key, value), place) in items.iter().zip(places) {

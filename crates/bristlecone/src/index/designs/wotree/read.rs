@@ -4,11 +4,11 @@ use bristlecone_pm::sync::wait::again;
 use bristlecone_pm::{Error, Issue, LINE_BYTES, Medium, Result};
 use smallvec::SmallVec;
 
-use super::WoTree;
 use super::inner::{Aim, Step};
 use super::layout::State;
+use super::{Pins, WoTree};
 use crate::index::Read;
-use crate::index::parts::codec::{KeyCodec, Record, Storage};
+use crate::index::parts::codec::{GROUP, KeyCodec, Record, Storage};
 use crate::index::parts::optimistic_lock::{LockState, OptimisticLock, Version};
 
 /// Maximum number of nodes that a descent usually passes, unless it must move right very often.
@@ -109,6 +109,7 @@ impl Path {
 }
 
 /// The leaf that a descent found.
+#[derive(Clone, Copy)]
 pub(super) struct At<'t> {
     pub leaf: u64,
     pub lock: &'t OptimisticLock,
@@ -117,35 +118,46 @@ pub(super) struct At<'t> {
     pub detour: bool,
 }
 
+/// A node that a descent without pinning has reached, and its level.
+#[derive(Clone, Copy)]
+struct Reached<'t> {
+    at: At<'t>,
+    level: u8,
+}
+
+/// The next node of such a descent.
+#[derive(Clone, Copy, Default)]
+struct Next {
+    node: u64,
+    level: u8,
+    is_right: bool,
+}
+
 impl<K: KeyCodec, V: Storage, M: Medium> Read<K, V> for WoTree<K, M> {
     /// Records damage, too; `check` and every write report it.
     fn get(&self, key: K::Ref<'_>, show: &mut dyn FnMut(V::Ref<'_>)) -> Result<bool> {
         let pins = self.pin::<V>();
         for round in 0.. {
-            let At { leaf, lock, version, .. } = match self.find(key, &pins.keys) {
-                Ok(at) => at,
-                Err(error) => return Err(self.noted(error)),
-            };
-            let still = || lock.validate(version);
-            match self.look(leaf, key, &pins.keys, still) {
-                Ok(Some((key, value))) if still() => {
-                    // The words were read while the leaf was valid; while pinned, their records remain.
-                    let verified = self.keys.verify_held(key, &pins.keys);
-                    let verified = verified.and_then(|()| self.verify_value::<V>(key, value, &pins.values));
-                    verified.map_err(|error| self.noted(error))?;
-                    show(self.values.of::<V>().read(value, &pins.values));
-                    return Ok(true);
-                }
-                Ok(None) if still() => {
-                    let is_word = K::INLINE && V::INLINE;
-                    return if is_word { Ok(false) } else { self.look_closely::<V>(key, show) };
-                }
-                // The state is not that of a leaf although no thread changes it: it never was a leaf.
-                Err(_) if still() => return Err(self.noted(self.damaged("a reference to no leaf", leaf))),
-                _ => crate::index::parts::optimistic_lock::pause(round),
+            let at = self.find(key, &pins.keys).map_err(|error| self.noted(error))?;
+            if let Some(found) = self.get_at::<V>(&at, key, &pins, show)? {
+                return Ok(found);
             }
+            crate::index::parts::optimistic_lock::pause(round);
         }
         unreachable!("rounds do not end")
+    }
+
+    /// The descents overlap.
+    fn get_many(&self, keys: &[K::Ref<'_>], show: &mut dyn FnMut(usize, V::Ref<'_>)) -> Result<()> {
+        let pins = self.pin::<V>();
+        for (number, (key, place)) in keys.iter().zip(self.glide_many(keys, &pins.keys)).enumerate() {
+            let mut show = |value: V::Ref<'_>| show(number, value);
+            let found = place.map(|at| self.get_at::<V>(&at, *key, &pins, &mut show)).transpose()?;
+            if found.flatten().is_none() {
+                Read::<K, V>::get(self, *key, &mut show)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -153,65 +165,139 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     /// Descends to the leaf of a key: on the unpinned fast path, if no thread intervenes.
     #[inline(always)]
     pub(super) fn find(&self, key: K::Ref<'_>, guard: &K::Guard) -> Result<At<'_>> {
-        match self.glide::<true>(Aim::At(key), guard) {
+        match self.glide(Aim::At(key), guard) {
             Some(at) => Ok(at),
             None => self.descend(Aim::At(key), guard, &mut NoTrail),
+        }
+    }
+
+    /// Looks a key up in a leaf; returns whether it is there, or `None` if the leaf has changed since it was found.
+    #[inline(always)]
+    fn get_at<V: Storage>(
+        &self,
+        at: &At<'_>,
+        key: K::Ref<'_>,
+        pins: &Pins<K, V>,
+        show: &mut dyn FnMut(V::Ref<'_>),
+    ) -> Result<Option<bool>> {
+        let still = || at.lock.validate(at.version);
+        match self.look(at.leaf, key, &pins.keys, still) {
+            Ok(Some((key, value))) if still() => {
+                // The words were read while the leaf was valid; while pinned, their records remain.
+                let verified = self.keys.verify_held(key, &pins.keys);
+                let verified = verified.and_then(|()| self.verify_value::<V>(key, value, &pins.values));
+                verified.map_err(|error| self.noted(error))?;
+                show(self.values.of::<V>().read(value, &pins.values));
+                Ok(Some(true))
+            }
+            Ok(None) if still() => {
+                let is_word = K::INLINE && V::INLINE;
+                if is_word { Ok(Some(false)) } else { self.look_closely::<V>(key, show).map(Some) }
+            }
+            // The state is not that of a leaf although no thread changes it: it never was a leaf.
+            Err(_) if still() => Err(self.noted(self.damaged("a reference to no leaf", at.leaf))),
+            _ => Ok(None),
         }
     }
 
     /// Descends to the leaf of a target without pinning: pinning takes a locked instruction, which waits for earlier
     /// flushes. A node may therefore leave the tree and be reused at any time. Its contents are valid if its version is
     /// unchanged after the version of the next node was read. Returns `None` if some version was not, or if an inner
-    /// node is locked: this does not wait for writers of inner nodes, and for those of the leaf only if it `WAITS`.
+    /// node is locked: this waits for writers of the leaf alone.
     #[inline(always)]
-    pub(super) fn glide<const WAITS: bool>(&self, aim: Aim<'_, K>, guard: &K::Guard) -> Option<At<'_>> {
-        let mut node = self.root();
-        let mut lock = self.nodes.lock(node).ok()?;
-        let LockState::Free(mut version) = lock.try_read() else { return None };
+    fn glide(&self, aim: Aim<'_, K>, guard: &K::Guard) -> Option<At<'_>> {
+        let mut reached = self.glide_begin()?;
+        for _ in 0..STEPS_FEW {
+            match self.glide_on(&reached, aim, guard)? {
+                Some(next) => reached = self.glide_to::<true>(&reached, next)?,
+                None => return Some(reached.at),
+            }
+        }
+        None
+    }
+
+    /// Descends to the leaves of several keys as [`glide`](Self::glide) does, but waits for no writer. The descents
+    /// advance in turn, so that their cache misses overlap.
+    #[inline(always)]
+    pub(super) fn glide_many(&self, keys: &[K::Ref<'_>], guard: &K::Guard) -> [Option<At<'_>>; GROUP] {
+        let mut leaves = [None; GROUP];
+        let Some(root) = self.glide_begin() else { return leaves };
+        let mut descents: SmallVec<[(usize, Reached<'_>, Next); GROUP]> =
+            (0..keys.len()).map(|number| (number, root, Next::default())).collect();
+        for _ in 0..STEPS_FEW {
+            descents.retain(|(number, reached, next)| {
+                match self.glide_on(reached, Aim::At(K::shorten(keys[*number])), guard) {
+                    Some(Some(found)) => {
+                        *next = found;
+                        self.nodes.prefetch_lock(found.node);
+                        return true;
+                    }
+                    Some(None) => leaves[*number] = Some(reached.at),
+                    None => {}
+                }
+                false
+            });
+            if descents.is_empty() {
+                break;
+            }
+            descents.retain(|(_, reached, next)| {
+                self.glide_to::<false>(reached, *next).map(|next| *reached = next).is_some()
+            });
+        }
+        leaves
+    }
+
+    /// Begins a descent without pinning at the root.
+    #[inline(always)]
+    fn glide_begin(&self) -> Option<Reached<'_>> {
+        let node = self.root();
+        let lock = self.nodes.lock(node).ok()?;
+        let LockState::Free(version) = lock.try_read() else { return None };
         if self.root() != node {
             return None;
         }
-        let mut level = match self.nodes.state(node)? {
+        let level = match self.nodes.state(node)? {
             State::Leaf { .. } => 0,
             State::Inner { level } => level,
             State::Free => return None,
         };
-        let mut detour = false;
-        for _ in 0..STEPS_FEW {
-            let (next, below) = if level > 0 {
-                match self.step_at_rest(node, level, aim, guard) {
-                    Step::Down(child, _) => (child, level - 1),
-                    Step::Right(next, _) => {
-                        detour = true;
-                        (next, level)
-                    }
-                    Step::Lost => return None,
-                }
-            } else {
-                match self.step_right(node, 0, aim, guard) {
-                    Some(Step::Right(next, _)) => {
-                        detour = true;
-                        (next, 0)
-                    }
-                    _ => return Some(At { leaf: node, lock, version, detour }),
-                }
-            };
-            let next_lock = self.nodes.lock(next).ok()?;
-            // The nodes above these are few, and cached.
-            if below <= 1 {
-                self.fetch(next);
-            }
-            let next_version = match next_lock.try_read() {
-                LockState::Free(version) => version,
-                _ if WAITS && below == 0 => next_lock.read()?,
-                _ => return None,
-            };
-            if !lock.validate(version) {
-                return None;
-            }
-            (node, lock, version, level) = (next, next_lock, next_version, below);
+        Some(Reached { at: At { leaf: node, lock, version, detour: false }, level })
+    }
+
+    /// Returns the next node of a descent, prefetched, or `Some(None)` if the leaf is reached.
+    #[inline(always)]
+    fn glide_on(&self, from: &Reached<'_>, aim: Aim<'_, K>, guard: &K::Guard) -> Option<Option<Next>> {
+        let (node, level) = (from.at.leaf, from.level);
+        let step = match level {
+            0 => self.step_right(node, 0, aim, guard),
+            _ => Some(self.step_at_rest(node, level, aim, guard)),
+        };
+        let next = match step {
+            None => return Some(None),
+            Some(Step::Down(node, _)) => Next { node, level: level - 1, is_right: false },
+            Some(Step::Right(node, _)) => Next { node, level, is_right: true },
+            Some(Step::Lost) => return None,
+        };
+        // The nodes above these are few, and cached.
+        if next.level <= 1 {
+            self.fetch(next.node);
         }
-        None
+        Some(Some(next))
+    }
+
+    /// Moves a descent to its next node, unless the one that led there has changed. Waits for a writer of a leaf only if
+    /// it `WAITS`.
+    #[inline(always)]
+    fn glide_to<const WAITS: bool>(&self, from: &Reached<'_>, next: Next) -> Option<Reached<'_>> {
+        let lock = self.nodes.lock(next.node).ok()?;
+        let version = match lock.try_read() {
+            LockState::Free(version) => version,
+            _ if WAITS && next.level == 0 => lock.read()?,
+            _ => return None,
+        };
+        let detour = from.at.detour || next.is_right;
+        let at = At { leaf: next.node, lock, version, detour };
+        from.at.lock.validate(from.at.version).then_some(Reached { at, level: next.level })
     }
 
     /// Descends to the leaf of a target. Nodes remain valid while a thread is pinned that may have read a reference to
