@@ -198,7 +198,7 @@ unsafe extern "C" fn on_fork(ctx: Ctx, _event: raw::RedisModuleEvent, sub: u64, 
     if sub == raw::REDISMODULE_SUBEVENT_FORK_CHILD_BORN && !fork::is_child() {
         let began = Instant::now();
         note("a child gets no snapshot, and cannot save maps", fork::serve(state::store()));
-        latency::watch(ctx, c"bristlecone-fork", began);
+        latency::watch(ctx, c"bristlecone-fork", began.elapsed());
     }
 }
 
@@ -210,7 +210,7 @@ const UNITS: &str = "what was acknowledged may be undone after a restart";
 
 /// Puts the maps of the pool into the keyspace, once. Their pool was the truth, or has become it.
 pub fn restore(ctx: Ctx) {
-    if RESTORED.swap(true, Ordering::Relaxed) {
+    if RESTORED.load(Ordering::Relaxed) || RESTORED.swap(true, Ordering::Relaxed) {
         return;
     }
     let (store, began) = (state::store(), Instant::now());
@@ -238,7 +238,7 @@ pub fn restore(ctx: Ctx) {
         remove_placeholders(ctx);
     }
     long::go_on();
-    latency::watch(ctx, c"bristlecone-start", began);
+    latency::watch(ctx, c"bristlecone-start", began.elapsed());
 }
 
 fn put_maps(ctx: Ctx) -> Result<usize, Error> {

@@ -81,6 +81,7 @@ fn load(ctx: Ctx, words: &[&[u8]]) -> Result<(), String> {
         store.flush(None).map_err(|error| error.to_string())?;
     }
     refuse_while_serving(ctx, &store)?;
+    latency::begin();
     fork::arm().map_err(|error| error.to_string())?;
     // Commands say themselves what they have changed: one that changes nothing must not disturb `WATCH`.
     call!(RedisModule_SetModuleOptions(ctx, raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int));

@@ -21,7 +21,7 @@ use super::found::{Found, Wanted};
 use crate::latency;
 use crate::server::{Ctx, Reply, call, raw, warn};
 use crate::state;
-use crate::store::{Bounds, Item, Live, NO_TIME, TimeEntry, borrowed};
+use crate::store::{Bounds, ID_BYTES, Item, Live, NO_TIME, TimeEntry, borrowed};
 
 /// Threads that read.
 const THREADS: usize = 2;
@@ -211,7 +211,8 @@ pub fn rest_of(mut wanted: Wanted, found: Found) -> Task {
                 None => break,
                 Some(Ok((key, value))) => {
                     if wanted.takes(&key) {
-                        array.add(wanted.reply(reply, &key, &value));
+                        wanted.reply(reply, &key[ID_BYTES..], &value);
+                        array.add(wanted.elements());
                     }
                 }
                 Some(Err(error)) => {
@@ -236,5 +237,5 @@ unsafe extern "C" fn disconnected(_ctx: Ctx, client: *mut raw::RedisModuleBlocke
 unsafe extern "C" fn note(_ctx: Ctx, timing: *mut c_void) {
     // SAFETY: `serve` gave it away for this call, which is the only one.
     let timing = unsafe { Box::from_raw(timing.cast::<Timing>()) };
-    latency::note(timing.threshold, c"om.range-thread", timing.began);
+    latency::note(timing.threshold, c"om.range-thread", timing.began.elapsed());
 }

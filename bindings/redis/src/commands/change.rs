@@ -38,6 +38,9 @@ pub(super) fn present(call: &Call<'_>, target: &Target<'_>, fields: &[&[u8]]) ->
 /// `OM.SET key field value [field value …] [NX|XX]`: how many fields are new; with `NX` (no field is there yet) or `XX`
 /// (all are) 1 if they were written, and 0 if none was.
 pub fn set(call: &Call<'_>) -> Done {
+    if call.len_of_arguments() == 4 {
+        return set_one(call, call.argument(2), call.argument(3));
+    }
     let mut arguments = call.arguments(2);
     // An odd one at the end can only be an option, whatever fields and values are called.
     let condition = if arguments.len() % 2 == 1 { arguments.pop() } else { None };
@@ -53,12 +56,6 @@ pub fn set(call: &Call<'_>) -> Done {
         check_value(pair[1])?;
     }
     let target = call.write()?;
-    if let (Some(map), [field, value], None) = (target.map, &arguments[..], only_new) {
-        let new = target.put(call.store, map, field, value)?;
-        call.changed_verbatim(c"om.set");
-        call.reply.number(i64::from(new));
-        return Ok(());
-    }
     let fields: BTreeMap<&[u8], &[u8]> = arguments.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
     let names: Vec<&[u8]> = fields.keys().copied().collect();
     let there = present(call, &target, &names)?;
@@ -70,6 +67,23 @@ pub fn set(call: &Call<'_>) -> Done {
     target.set(call.store, &fields, &[], new)?;
     call.changed_as_sent(c"OM.SET", 1 + arguments.len(), c"om.set");
     call.reply.number(if only_new.is_some() { 1 } else { new as i64 });
+    Ok(())
+}
+
+/// `OM.SET` of one field without a condition: it is looked up once.
+fn set_one(call: &Call<'_>, field: &[u8], value: &[u8]) -> Done {
+    check_field(field)?;
+    check_value(value)?;
+    let target = call.write()?;
+    let new = match target.map {
+        Some(map) => target.put(call.store, map, field, value)?,
+        None => {
+            target.set(call.store, &BTreeMap::from([(field, value)]), &[], 1)?;
+            true
+        }
+    };
+    call.changed_verbatim(c"om.set");
+    call.reply.number(i64::from(new));
     Ok(())
 }
 

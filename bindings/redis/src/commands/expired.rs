@@ -40,7 +40,11 @@ static PASS: Mutex<Pass> = Mutex::new(Pass { from: None, earliest: u64::MAX, nex
 
 /// Makes a step of a pass, if one is due. For the main thread, before the server sleeps.
 pub fn before_sleep(ctx: Ctx) {
-    let (store, began) = (state::store(), Instant::now());
+    let store = state::store();
+    if store.expiries().is_none() {
+        return;
+    }
+    let began = Instant::now();
     let mut pass = PASS.lock().unwrap_or_else(PoisonError::into_inner);
     let is_early = pass.next.is_some_and(|next| next > began);
     if is_early || pass.from.is_none() && !store.may_be_due(store.now()) || !may_remove(ctx) {
@@ -51,7 +55,7 @@ pub fn before_sleep(ctx: Ctx) {
         Ok(has_removed) if has_removed || pass.from.is_some() => {
             pass.next = Some(began + began.elapsed() * (1 + SHARE));
             wake_up_later(ctx, began.elapsed() * SHARE);
-            latency::watch(ctx, c"bristlecone-expire", began);
+            latency::watch(ctx, c"bristlecone-expire", began.elapsed());
         }
         Ok(_) => pass.next = Some(began + IDLE),
         Err(refusal) => {

@@ -52,14 +52,15 @@ pub struct All {
 /// Items, one packed after another.
 pub struct Found {
     bytes: Vec<u8>,
-    /// Bytes of each key and each value.
+    /// Bytes of each field and each value.
     lens: Vec<(u32, u32)>,
     looked_at: usize,
 }
 
 impl Wanted {
-    /// Reads the first items. Returns them, and whether they are all that is wanted; if not, `self` is the rest.
-    pub fn read(&mut self, store: &Store, map: Map<'_>) -> Result<(Found, bool)> {
+    /// Reads the first items. Returns them, and whether they are all that is wanted; if not, `self` is the rest. `verifies`: values
+    /// that are not wanted are compared with their checksums, too.
+    pub fn read(&mut self, store: &Store, map: Map<'_>, verifies: bool) -> Result<(Found, bool)> {
         let mut found = Found::with_room_for(self.limit.min(USUAL_ITEMS));
         let mut last = None;
         if self.backward || self.now != NO_TIME || !matches!(map, Map::Large(_)) {
@@ -72,9 +73,18 @@ impl Wanted {
                 }
             }
         } else if self.limit > 0 {
-            let bounds = self.bounds.clone();
-            let look = |key: &[u8], value: &[u8]| self.look(&mut found, &mut last, key, value);
-            store.items().for_each_in(borrowed(&bounds), look)?;
+            let bounds = std::mem::replace(&mut self.bounds, (Bound::Unbounded, Bound::Unbounded));
+            let is_plain = self.pattern.is_none() && self.skip == 0;
+            if self.values || verifies {
+                let look = |key: &[u8], value: &[u8]| self.look(&mut found, &mut last, key, value);
+                store.items().for_each_in(borrowed(&bounds), look)?;
+            } else if is_plain {
+                last = self.read_fields(store, &bounds, &mut found)?;
+            } else {
+                let look = |key: &[u8]| self.look(&mut found, &mut last, key, b"");
+                store.items().for_each_key_in(borrowed(&bounds), look)?;
+            }
+            self.bounds = bounds;
         }
         let Some(last) = last else { return Ok((found, true)) };
         let bound = Bound::Excluded(last);
@@ -86,7 +96,27 @@ impl Wanted {
         Ok((found, false))
     }
 
+    /// Reads the first fields within bounds, all of which are wanted. Returns the key of the last one if that is not the last one
+    /// that is wanted.
+    fn read_fields(&mut self, store: &Store, bounds: &Bounds, found: &mut Found) -> Result<Option<Vec<u8>>> {
+        let most = self.limit.min(DIRECT_ITEMS);
+        let (mut left, mut last) = (most, None);
+        store.items().for_each_key_in(borrowed(bounds), |key| {
+            found.push(&key[ID_BYTES..], b"");
+            left -= 1;
+            if left > 0 && found.bytes.len() < DIRECT_BYTES {
+                return ControlFlow::Continue(());
+            }
+            last = Some(key.to_vec());
+            ControlFlow::Break(())
+        })?;
+        self.limit -= most - left;
+        found.looked_at = most - left;
+        Ok(last.filter(|_| self.limit > 0))
+    }
+
     /// Looks at an item, and breaks if it is to be the last one. `last`: it is not the last one that is wanted.
+    #[inline]
     fn look(
         &mut self,
         found: &mut Found,
@@ -98,7 +128,7 @@ impl Wanted {
             return ControlFlow::Break(());
         }
         if self.takes(key) {
-            found.push(key, if self.values { value } else { b"" });
+            found.push(&key[ID_BYTES..], if self.values { value } else { b"" });
         }
         found.looked_at += 1;
         if self.limit == 0 {
@@ -112,6 +142,7 @@ impl Wanted {
     }
 
     /// Returns whether the next item is one of those that are wanted, and counts it.
+    #[inline]
     pub fn takes(&mut self, key: &[u8]) -> bool {
         if self.pattern.as_ref().is_some_and(|pattern| !pattern.matches(&key[ID_BYTES..])) {
             return false;
@@ -154,12 +185,16 @@ impl Wanted {
         Ok(all)
     }
 
-    /// Replies an item. Returns how many elements that are.
-    pub fn reply(&self, reply: Reply, key: &[u8], value: &[u8]) -> usize {
-        reply.bytes(&key[ID_BYTES..]);
+    /// Replies an item.
+    pub fn reply(&self, reply: Reply, field: &[u8], value: &[u8]) {
+        reply.bytes(field);
         if self.values {
             reply.bytes(value);
         }
+    }
+
+    /// Returns how many elements of an array an item is.
+    pub fn elements(&self) -> usize {
         1 + usize::from(self.values)
     }
 }
@@ -169,10 +204,13 @@ impl Found {
         Self { bytes: Vec::with_capacity(items * USUAL_BYTES), lens: Vec::with_capacity(items), looked_at: 0 }
     }
 
-    fn push(&mut self, key: &[u8], value: &[u8]) {
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
-        self.lens.push((key.len() as u32, value.len() as u32));
+    #[inline(always)]
+    fn push(&mut self, field: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(field);
+        if !value.is_empty() {
+            self.bytes.extend_from_slice(value);
+        }
+        self.lens.push((field.len() as u32, value.len() as u32));
     }
 
     /// Returns how many items there are.
@@ -183,10 +221,10 @@ impl Found {
     /// Returns the fields.
     pub fn fields(&self) -> Vec<&[u8]> {
         let mut at = 0;
-        let field = |(key, value): &(u32, u32)| {
+        let field = |(field, value): &(u32, u32)| {
             let begins = at;
-            at += (*key + *value) as usize;
-            &self.bytes[begins + ID_BYTES..begins + *key as usize]
+            at += (*field + *value) as usize;
+            &self.bytes[begins..begins + *field as usize]
         };
         self.lens.iter().map(field).collect()
     }
@@ -194,12 +232,12 @@ impl Found {
     /// Replies all, as elements of an array. Returns how many these are.
     pub fn reply(&self, wanted: &Wanted, reply: Reply) -> usize {
         let mut rest = self.bytes.as_slice();
-        let items = self.lens.iter().map(|(key, value)| {
-            let (key, after) = rest.split_at(*key as usize);
+        for (field, value) in &self.lens {
+            let (field, after) = rest.split_at(*field as usize);
             let (value, after) = after.split_at(*value as usize);
             rest = after;
-            wanted.reply(reply, key, value)
-        });
-        items.sum()
+            wanted.reply(reply, field, value);
+        }
+        self.lens.len() * wanted.elements()
     }
 }

@@ -288,7 +288,7 @@ fn end(job: &Arc<Job>, is_renamed: bool) {
     };
     let Some(removal) = removal else { return };
     tell(&removal, is_renamed);
-    latency::watch(own_context(), removal.event, removal.began);
+    latency::watch(own_context(), removal.event, removal.began.elapsed());
     if let Some(client) = removal.client {
         aside::unblock(client);
     }

@@ -369,9 +369,13 @@ pub fn check_value(value: &[u8]) -> Done {
 
 /// Returns a number that an argument is.
 pub fn integer(argument: &[u8]) -> Result<i64, Refusal> {
-    let number = std::str::from_utf8(argument).ok().and_then(|text| text.parse::<i64>().ok());
     // As the server's own commands: one way to write each number.
-    let number = number.filter(|number| number.to_string().as_bytes() == argument);
+    let is_usual = match argument {
+        [b'0'] => true,
+        [b'-', digits @ ..] | digits => matches!(digits, [b'1'..=b'9', ..]),
+    };
+    let text = std::str::from_utf8(argument).ok().filter(|_| is_usual);
+    let number = text.and_then(|text| text.parse::<i64>().ok());
     number.map_or_else(|| refuse("value is not an integer or out of range"), Ok)
 }
 
@@ -509,9 +513,9 @@ unsafe extern "C" fn entry<const AT: usize>(ctx: Ctx, argv: *mut RawString, argc
         return 0;
     }
     events::restore(ctx);
-    let began = Instant::now();
+    let began = latency::Began::now();
     carry_out(AT, &Call { ctx, raw, reply, store: state::store(), is_again: false });
-    latency::watch(ctx, command.name, began);
+    latency::watch(ctx, command.name, began.elapsed());
     0
 }
 

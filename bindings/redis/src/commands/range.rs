@@ -49,9 +49,9 @@ pub fn range(call: &Call<'_>) -> Done {
         call.reply.array(0);
         return Ok(());
     };
-    let (found, all) = wanted.read(call.store, map)?;
+    let (found, all) = wanted.read(call.store, map, false)?;
     if all {
-        call.reply.array(found.len() * (1 + usize::from(wanted.values)));
+        call.reply.array(found.len() * wanted.elements());
         found.reply(&wanted, call.reply);
     } else {
         aside::run(call, aside::rest_of(wanted, found));
@@ -175,7 +175,7 @@ pub fn rank(call: &Call<'_>) -> Done {
     };
     check_field(field)?;
     let map = match call.read()? {
-        Some(map) if call.store.value(map, field, call.now_of(map)?)?.is_some() => map,
+        Some(map) if call.store.has_field(map, field, call.now_of(map)?)? => map,
         _ => {
             call.reply.null();
             return Ok(());
@@ -208,7 +208,8 @@ pub fn delrange(call: &Call<'_>) -> Done {
     let has_holes = wanted.pattern.is_some() || wanted.skip > 0;
     if let (Map::Large(large), false) = (map, has_holes) {
         let whole = wanted.clone();
-        let (found, all) = wanted.read(call.store, map)?;
+        // Nothing is removed that cannot be read.
+        let (found, all) = wanted.read(call.store, map, true)?;
         if all {
             return remove_found(call, &target, &found);
         }

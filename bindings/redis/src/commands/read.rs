@@ -7,14 +7,13 @@ use crate::store::all_of;
 
 /// `OM.GET key field`: the value, or null.
 pub fn get(call: &Call<'_>) -> Done {
-    check_field(call.argument(2))?;
+    let field = call.argument(2);
+    check_field(field)?;
     let Some(map) = call.read()? else {
         call.reply.null();
         return Ok(());
     };
-    let value = call.store.value(map, call.argument(2), call.now_of(map)?)?;
-    call.reply.maybe(value.as_deref());
-    Ok(())
+    Ok(call.store.show_value(map, field, call.now_of(map)?, |value| call.reply.maybe(value))?)
 }
 
 /// `OM.MGET key field [field …]`: an array of values and nulls.
@@ -34,7 +33,7 @@ pub fn mget(call: &Call<'_>) -> Done {
 pub fn exists(call: &Call<'_>) -> Done {
     check_field(call.argument(2))?;
     let is_there = match call.read()? {
-        Some(map) => call.store.value(map, call.argument(2), call.now_of(map)?)?.is_some(),
+        Some(map) => call.store.has_field(map, call.argument(2), call.now_of(map)?)?,
         None => false,
     };
     call.reply.number(i64::from(is_there));

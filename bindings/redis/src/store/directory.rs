@@ -180,7 +180,7 @@ impl Store {
         };
         // What is in a space that no database has goes with it. A small map that no key had yet is in space 0.
         if place.space == 0 || self.is_live(place.space) {
-            lock(&self.detached).push(place);
+            self.add_detached([place]);
         }
     }
 
@@ -190,8 +190,24 @@ impl Store {
     ///
     /// Those of a write, if not even the entries could be removed. They are removed later.
     pub fn settle(&self) -> Result<()> {
+        if !self.unsettled.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         self.set_covered_aside();
-        self.remove_in_one_step(false, &mut lock(&self.detached))
+        let mut detached = lock(&self.detached);
+        self.remove_in_one_step(false, &mut detached)?;
+        if detached.is_empty() && lock(&self.covered).is_empty() {
+            self.unsettled.store(false, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Adds to what is detached.
+    pub(super) fn add_detached(&self, places: impl IntoIterator<Item = Place>) {
+        let mut detached = lock(&self.detached);
+        detached.extend(places);
+        // While the list is locked: `settle` looks at both.
+        self.unsettled.store(true, Ordering::Relaxed);
     }
 
     /// Removes them inside a command that may remove values of other types, too.

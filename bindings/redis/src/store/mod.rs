@@ -127,6 +127,8 @@ pub struct Store {
     garbage: Mutex<Vec<Garbage>>,
     /// Maps that no key has any more, of which the pool does not know yet.
     detached: Mutex<Vec<Place>>,
+    /// Whether `detached` or `covered` may have any.
+    unsettled: AtomicBool,
     /// Those of them whose names have values of other types: see [`cover`].
     covered: Mutex<Vec<Covered>>,
     /// Which maps a crash left covered.
@@ -167,6 +169,19 @@ pub fn item_key(id: u64, field: &[u8]) -> Vec<u8> {
     key.extend_from_slice(&id.to_be_bytes());
     key.extend_from_slice(field);
     key
+}
+
+/// Longest key that is put together on the stack.
+const STACK_BYTES: usize = 128;
+
+/// Calls `with` with the key of an item.
+#[inline]
+pub fn with_item_key<R>(id: u64, field: &[u8], with: impl FnOnce(&[u8]) -> R) -> R {
+    let mut buffer = [0; STACK_BYTES];
+    let Some(key) = buffer.get_mut(..ID_BYTES + field.len()) else { return with(&item_key(id, field)) };
+    key[..ID_BYTES].copy_from_slice(&id.to_be_bytes());
+    key[ID_BYTES..].copy_from_slice(field);
+    with(key)
 }
 
 /// Returns bounds of all keys that begin with a number.
@@ -298,13 +313,14 @@ impl Store {
             return self.apply(large, &[(field, Some(value))], &[]).map(|()| false);
         }
         self.settle()?;
-        let key = item_key(large.id(), field);
-        if self.has_journal(false) {
-            let old = self.items.get(&key)?;
-            self.with_room(|| self.replace(Of::Items, &key, old.clone(), Some(value)))?;
-            return Ok(old.is_none());
-        }
-        Ok(self.with_room(|| self.items.insert(&key, value))?.is_none())
+        with_item_key(large.id(), field, |key| {
+            if self.has_journal(false) {
+                let old = self.items.get(key)?;
+                self.with_room(|| self.replace(Of::Items, key, old.clone(), Some(value)))?;
+                return Ok(old.is_none());
+            }
+            Ok(self.with_room(|| self.items.insert(key, value))?.is_none())
+        })
     }
 
     /// Removes a field of a large map. Returns whether it was there.
@@ -358,7 +374,7 @@ impl Store {
         old: Option<Map<'_>>,
     ) -> Result<Owned> {
         let old = old.and_then(Place::of);
-        lock(&self.detached).extend(old);
+        self.add_detached(old);
         let created = self.create(db, name, changes, times);
         if created.is_err() {
             // Nothing has changed: the key has it still.

@@ -87,6 +87,7 @@ impl Store {
             spaces: Mutex::default(),
             garbage: Mutex::default(),
             detached: Mutex::default(),
+            unsettled: AtomicBool::new(false),
             covered: Mutex::default(),
             left_covered: Mutex::default(),
             journal: Mutex::default(),

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use bristlecone::{Error, Range, Result};
 
 use super::expiries::Entry;
-use super::{Live, NO_TIME, Place, Store, all_of, borrowed, item_key};
+use super::{Live, NO_TIME, Place, Store, all_of, borrowed, with_item_key};
 use crate::map::{Map, Owned};
 
 /// Bounds of keys of items.
@@ -62,17 +62,34 @@ impl DoubleEndedIterator for Items<'_> {
 }
 
 impl Store {
+    /// Calls `show` with the value of a field, unless it has expired, without copying it. `None`: there is none.
+    pub fn show_value<R>(
+        &self,
+        map: Map<'_>,
+        field: &[u8],
+        now: u64,
+        show: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
+        let Map::Large(large) = map else {
+            return Ok(match map {
+                Map::Small(small) => self.with_small(small, |entry| show(entry.value(field)))?,
+                _ => show(None),
+            });
+        };
+        with_item_key(large.id(), field, |key| {
+            if now != NO_TIME && self.time_at(key)?.is_some_and(|time| time <= now) {
+                return Ok(show(None));
+            }
+            let mut show = Some(show);
+            let mut show = |value: Option<&[u8]>| show.take().map(|show| show(value));
+            let shown = self.items.get_with(key, |value| show(Some(value)))?.flatten();
+            Ok(shown.or_else(|| show(None)).expect("it is shown once"))
+        })
+    }
+
     /// Returns the value of a field, unless it has expired.
     pub fn value(&self, map: Map<'_>, field: &[u8], now: u64) -> Result<Option<Vec<u8>>> {
-        match map {
-            Map::Placeholder => Ok(None),
-            Map::Small(small) => self.with_small(small, |entry| entry.value(field).map(<[u8]>::to_vec)),
-            Map::Large(large) => {
-                let key = item_key(large.id(), field);
-                let is_over = now != NO_TIME && self.time_at(&key)?.is_some_and(|time| time <= now);
-                if is_over { Ok(None) } else { self.items.get(&key) }
-            }
-        }
+        self.show_value(map, field, now, |value| value.map(<[u8]>::to_vec))
     }
 
     /// Returns the values of fields, unless they have expired.
@@ -85,9 +102,18 @@ impl Store {
         }
     }
 
+    /// Returns whether a map has a field.
+    pub fn has_field(&self, map: Map<'_>, field: &[u8], now: u64) -> Result<bool> {
+        self.show_value(map, field, now, |value| value.is_some())
+    }
+
     /// Returns which of the fields a map has.
     pub fn has(&self, map: Map<'_>, fields: &[&[u8]], now: u64) -> Result<Vec<bool>> {
-        Ok(self.values(map, fields, now)?.iter().map(Option::is_some).collect())
+        match map {
+            Map::Small(small) => self
+                .with_small(small, |entry| fields.iter().map(|field| entry.value(field).is_some()).collect()),
+            map => fields.iter().map(|field| self.has_field(map, field, now)).collect(),
+        }
     }
 
     /// Returns the items of a map within bounds that have not expired, in order, from both ends.

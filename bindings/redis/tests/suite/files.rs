@@ -258,6 +258,10 @@ fn damage_is_an_error_and_a_log_line_and_nothing_is_deleted() {
                 assert!(is_error, "{design}: {command}: {reply}");
             }
             assert_eq!(c.run("OM.MGET many a c"), "1 3", "{design}");
+            // Fields without values: all of them, or an error.
+            let fields = c.run("OM.RANGE many - +");
+            assert!(fields == "a b c" || fields.starts_with("ERR"), "{design}: {fields}");
+            assert_eq!(c.run("OM.RANGE many - [a"), "a", "{design}");
             assert_eq!(c.run("OM.RANGE whole - + WITHVALUES"), "a 1", "{design}");
             assert_eq!(c.run("EXISTS first many whole other"), "3", "{design}");
             assert!(c.run("OM.CHECK").contains("checksum"), "{design}");

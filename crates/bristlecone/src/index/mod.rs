@@ -279,7 +279,7 @@ pub trait Scan<K: Codec, V: Codec> {
         let (mut batch, mut last) = (Batch::default(), None);
         while self.scan_forward(visit::behind::<K>(&last, bounds), &mut batch) {
             while let Some((key, value)) = batch.entries.pop() {
-                if visit(K::borrow(&key), V::borrow(&value)).is_break() {
+                if visit.see(K::borrow(&key), V::borrow(&value)).is_break() {
                     return Ok(());
                 }
                 last = Some(key);
@@ -289,8 +289,30 @@ pub trait Scan<K: Codec, V: Codec> {
     }
 }
 
-/// Receives items in order, without copying them.
-pub type Visit<'a, K, V> = dyn FnMut(<K as Codec>::Ref<'_>, <V as Codec>::Ref<'_>) -> ControlFlow<()> + 'a;
+/// Receives items, without copying them.
+pub type SeeItem<'a, K, V> = dyn FnMut(<K as Codec>::Ref<'_>, <V as Codec>::Ref<'_>) -> ControlFlow<()> + 'a;
+
+/// Receives keys, without copying them.
+pub type SeeKey<'a, K> = dyn FnMut(<K as Codec>::Ref<'_>) -> ControlFlow<()> + 'a;
+
+/// Receives the items of a range in order.
+pub enum Visit<'a, K: Codec, V: Codec> {
+    /// Keys and values.
+    Items(&'a mut SeeItem<'a, K, V>),
+    /// Keys alone. A design may leave values unread, and then does not verify them.
+    Keys(&'a mut SeeKey<'a, K>),
+}
+
+impl<K: Codec, V: Codec> Visit<'_, K, V> {
+    /// Passes on an item.
+    #[inline(always)]
+    pub fn see(&mut self, key: K::Ref<'_>, value: V::Ref<'_>) -> ControlFlow<()> {
+        match self {
+            Self::Items(see) => see(key, value),
+            Self::Keys(see) => see(key),
+        }
+    }
+}
 
 /// Statistics and checks of a tree, independent of its key and value types.
 #[allow(clippy::len_without_is_empty, reason = "the public face has it")]

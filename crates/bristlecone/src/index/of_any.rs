@@ -1,6 +1,6 @@
 //! A tree as one of any codec: keys and values are converted at each call.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
 use bristlecone_pm::{Error, Issue, Result};
@@ -169,9 +169,16 @@ impl<K: Codec, V: Codec> Scan<Any, Any> for OfAny<K, V> {
     }
 
     fn visit(&self, (from, to): Bounds<'_, Any>, visit: &mut Visit<'_, Any, Any>) -> Result<()> {
-        let mut visit =
-            |key: K::Ref<'_>, value: V::Ref<'_>| -> ControlFlow<()> { visit(K::item(key), V::item(value)) };
-        self.tree.visit((lent_bound::<K>(from)?, lent_bound::<K>(to)?), &mut visit)
+        let bounds = (lent_bound::<K>(from)?, lent_bound::<K>(to)?);
+        match visit {
+            Visit::Items(see) => {
+                let mut see = |key: K::Ref<'_>, value: V::Ref<'_>| see(K::item(key), V::item(value));
+                self.tree.visit(bounds, &mut Visit::Items(&mut see))
+            }
+            Visit::Keys(see) => {
+                self.tree.visit(bounds, &mut Visit::Keys(&mut |key: K::Ref<'_>| see(K::item(key))))
+            }
+        }
     }
 }
 

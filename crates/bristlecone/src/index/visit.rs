@@ -99,17 +99,22 @@ pub fn visit_leaf<K: KeyCodec, V: Storage, L: Leafwise<K>>(
         }
     };
     leaves.look_ahead(cursor, 1..=L::ITEMS_AHEAD, |leaf| leaves.prefetch_items(leaf));
+    let reads_values = matches!(visit, Visit::Items(_));
     let mut words = Words::default();
     let mut shown = None;
     if leaves.snapshot(leaf, version, &mut words).is_some() {
         let (order, is_verified) = leaves.order(Some((leaf, version)), &words, &guards.0, false)?;
         let key_at = |at: usize| leaves.key_at(words.at(at)[0], &guards.0, is_verified);
-        let prefetch = |places: Range<usize>| {
-            for at in order.range(places.start.min(order.count())..places.end.min(order.count())) {
-                let [key, value] = words.at(at);
-                leaves.prefetch_key(key);
+        let prefetch_at = |at: usize| {
+            let [key, value] = words.at(at);
+            leaves.prefetch_key(key);
+            if reads_values {
                 leaves.prefetch_value(value);
             }
+        };
+        let prefetch = |places: Range<usize>| {
+            let places = places.start.min(order.count())..places.end.min(order.count());
+            order.range(places).for_each(prefetch_at);
         };
         // The last leaf's visit has prefetched the first records of this one.
         let start = match from {
@@ -122,15 +127,23 @@ pub fn visit_leaf<K: KeyCodec, V: Storage, L: Leafwise<K>>(
         if !(K::INLINE && V::INLINE) && is_first {
             prefetch(start..start + DISTANCE);
         }
+        let end = match to {
+            Bound::Included(key) | Bound::Excluded(key) => K::rank(key),
+            Bound::Unbounded => u64::MAX,
+        };
         let (mut damage, half) = (None, start + (order.count() - start) / 2);
+        let mut ahead = order.range(order.count().min(start + DISTANCE)..order.count());
         for (place, at) in (start..).zip(order.range(start..order.count())) {
             let [_, value] = words.at(at);
             let key = key_at(at)?;
-            if succeeds::<K>(key, to) {
+            // Keys of a lower rank are lower keys: most need no comparison.
+            if (K::INLINE || K::rank(key) >= end) && succeeds::<K>(key, to) {
                 return Ok(ControlFlow::Break(()));
             }
             if !(K::INLINE && V::INLINE) {
-                prefetch(place + DISTANCE..place + DISTANCE + 1);
+                if let Some(at) = ahead.next() {
+                    prefetch_at(at);
+                }
                 if place == half
                     && let Some(next) = leaves.inner().ahead(cursor, 1)
                 {
@@ -140,9 +153,15 @@ pub fn visit_leaf<K: KeyCodec, V: Storage, L: Leafwise<K>>(
                     }
                 }
             }
-            let value = leaves.value_at::<V>(value, &guards.1, false, &mut damage);
-            damage.take().map_or(Ok(()), Err)?;
-            if visit(key, value).is_break() {
+            let flow = match visit {
+                Visit::Items(see) => {
+                    let value = leaves.value_at::<V>(value, &guards.1, false, &mut damage);
+                    damage.take().map_or(Ok(()), Err)?;
+                    see(key, value)
+                }
+                Visit::Keys(see) => see(key),
+            };
+            if flow.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
             shown = Some(key);
@@ -161,7 +180,7 @@ pub fn visit_leaf<K: KeyCodec, V: Storage, L: Leafwise<K>>(
     batch.damage.take().map_or(Ok(()), Err)?;
     *place = Some(cursor);
     while let Some((key, value)) = batch.entries.pop() {
-        if visit(K::borrow(&key), V::borrow(&value)).is_break() {
+        if visit.see(K::borrow(&key), V::borrow(&value)).is_break() {
             return Ok(ControlFlow::Break(()));
         }
         *last = Some(key);

@@ -43,6 +43,16 @@ fn scans_are_those_of_a_map(configuration: Configuration, steps: u64) {
         };
         tree.for_each_in(from.as_str().., visit).unwrap();
         assert!(found == wanted, "{name}: for_each_in from {from} on, step {step}");
+        let mut keys = Vec::new();
+        let visit = |key: &str| {
+            let is_full = keys.len() == most;
+            if !is_full {
+                keys.push(key.to_string());
+            }
+            if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        tree.for_each_key_in(from.as_str().., visit).unwrap();
+        assert!(keys.iter().eq(wanted.iter().map(|(key, _)| key)), "{name}: for_each_key_in from {from} on");
         if step % 3 == 0 {
             let found = tree.range(from.as_str()..).take(most).map(Result::unwrap);
             assert!(found.eq(wanted), "{name}: range from {from} on, step {step}");

@@ -105,7 +105,7 @@ impl<K: KeyCodec, V: Storage, M: Medium> Scan<K, V> for WoTree<K, M> {
             };
             let mut shown = None;
             for (key, value) in self.items(&leaf[wanted], &pins) {
-                if visit(key, value).is_break() {
+                if visit.see(key, value).is_break() {
                     return Ok(());
                 }
                 shown = Some(key);
