@@ -224,7 +224,7 @@ impl<M: Medium> Records<M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupted`](Error::Corrupted) if no record can begin there.
+    /// [`Corrupted`](crate::Error::Corrupted) if no record can begin there.
     pub fn mark_live(&self, offset: u64) -> Result<bool> {
         self.place_of(offset).map(|(place, ..)| place.mark()).ok_or_else(|| self.no_record(offset))
     }
