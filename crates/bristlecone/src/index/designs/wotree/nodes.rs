@@ -17,7 +17,6 @@ use super::layout::{Link, NODES, Pair, Shape, State};
 use crate::index::parts::lock_table::LockTable;
 use crate::index::parts::locked::{self, Guarded};
 use crate::index::parts::optimistic_lock::OptimisticLock;
-use crate::index::parts::prefetch;
 
 /// Number of turn counters; see [`Nodes::turns`].
 const TURNS: usize = 256;
@@ -211,14 +210,6 @@ impl<M: Medium> Nodes<M> {
     #[inline(always)]
     pub fn state_word(&self, node: u64) -> &Word {
         self.pool.at(node)
-    }
-
-    /// Prefetches the lock of a node.
-    #[inline(always)]
-    pub fn prefetch_lock(&self, node: u64) {
-        if let Some(lock) = self.locks.get(node) {
-            prefetch(lock);
-        }
     }
 
     /// Prefetches a line of a node.

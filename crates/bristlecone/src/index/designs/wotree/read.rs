@@ -10,6 +10,7 @@ use super::{Pins, WoTree};
 use crate::index::Read;
 use crate::index::parts::codec::{GROUP, KeyCodec, Record, Storage};
 use crate::index::parts::optimistic_lock::{LockState, OptimisticLock, Version};
+use crate::index::parts::prefetch;
 
 /// Maximum number of nodes that a descent usually passes, unless it must move right very often.
 const STEPS_FEW: u32 = 256;
@@ -125,10 +126,11 @@ struct Reached<'t> {
     level: u8,
 }
 
-/// The next node of such a descent.
-#[derive(Clone, Copy, Default)]
-struct Next {
+/// The next node of such a descent, and whether it is to the right.
+#[derive(Clone, Copy)]
+struct Next<'t> {
     node: u64,
+    lock: &'t OptimisticLock,
     level: u8,
     is_right: bool,
 }
@@ -222,26 +224,24 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
     pub(super) fn glide_many(&self, keys: &[K::Ref<'_>], guard: &K::Guard) -> [Option<At<'_>>; GROUP] {
         let mut leaves = [None; GROUP];
         let Some(root) = self.glide_begin() else { return leaves };
-        let mut descents: SmallVec<[(usize, Reached<'_>, Next); GROUP]> =
-            (0..keys.len()).map(|number| (number, root, Next::default())).collect();
+        let mut descents: SmallVec<[(usize, Reached<'_>, Option<Next<'_>>); GROUP]> =
+            (0..keys.len()).map(|number| (number, root, None)).collect();
         for _ in 0..STEPS_FEW {
             descents.retain(|(number, reached, next)| {
-                match self.glide_on(reached, Aim::At(K::shorten(keys[*number])), guard) {
-                    Some(Some(found)) => {
-                        *next = found;
-                        self.nodes.prefetch_lock(found.node);
-                        return true;
-                    }
-                    Some(None) => leaves[*number] = Some(reached.at),
-                    None => {}
+                let found = self.glide_on(reached, Aim::At(K::shorten(keys[*number])), guard);
+                if let Some(None) = found {
+                    leaves[*number] = Some(reached.at);
                 }
-                false
+                *next = found.flatten();
+                next.inspect(|next| prefetch(next.lock)).is_some()
             });
             if descents.is_empty() {
                 break;
             }
             descents.retain(|(_, reached, next)| {
-                self.glide_to::<false>(reached, *next).map(|next| *reached = next).is_some()
+                next.and_then(|next| self.glide_to::<false>(reached, next))
+                    .map(|next| *reached = next)
+                    .is_some()
             });
         }
         leaves
@@ -266,38 +266,39 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
 
     /// Returns the next node of a descent, prefetched, or `Some(None)` if the leaf is reached.
     #[inline(always)]
-    fn glide_on(&self, from: &Reached<'_>, aim: Aim<'_, K>, guard: &K::Guard) -> Option<Option<Next>> {
-        let (node, level) = (from.at.leaf, from.level);
+    fn glide_on(&self, from: &Reached<'_>, aim: Aim<'_, K>, guard: &K::Guard) -> Option<Option<Next<'_>>> {
+        let (at, level) = (from.at.leaf, from.level);
         let step = match level {
-            0 => self.step_right(node, 0, aim, guard),
-            _ => Some(self.step_at_rest(node, level, aim, guard)),
+            0 => self.step_right(at, 0, aim, guard),
+            _ => Some(self.step_at_rest(at, level, aim, guard)),
         };
-        let next = match step {
+        let (node, level, is_right) = match step {
             None => return Some(None),
-            Some(Step::Down(node, _)) => Next { node, level: level - 1, is_right: false },
-            Some(Step::Right(node, _)) => Next { node, level, is_right: true },
+            Some(Step::Down(node, _)) => (node, level - 1, false),
+            Some(Step::Right(node, _)) => (node, level, true),
             Some(Step::Lost) => return None,
         };
+        // What has no lock is no node: the word is damaged, or was read while it changed.
+        let lock = self.nodes.lock(node).ok()?;
         // The nodes above these are few, and cached.
-        if next.level <= 1 {
-            self.fetch(next.node);
+        if level <= 1 {
+            self.fetch(node);
         }
-        Some(Some(next))
+        Some(Some(Next { node, lock, level, is_right }))
     }
 
     /// Moves a descent to its next node, unless the one that led there has changed. Waits for a writer of a leaf only if
     /// it `WAITS`.
     #[inline(always)]
-    fn glide_to<const WAITS: bool>(&self, from: &Reached<'_>, next: Next) -> Option<Reached<'_>> {
-        let lock = self.nodes.lock(next.node).ok()?;
+    fn glide_to<'t, const WAITS: bool>(&self, from: &Reached<'_>, next: Next<'t>) -> Option<Reached<'t>> {
+        let Next { node: leaf, lock, level, is_right } = next;
         let version = match lock.try_read() {
             LockState::Free(version) => version,
-            _ if WAITS && next.level == 0 => lock.read()?,
+            _ if WAITS && level == 0 => lock.read()?,
             _ => return None,
         };
-        let detour = from.at.detour || next.is_right;
-        let at = At { leaf: next.node, lock, version, detour };
-        from.at.lock.validate(from.at.version).then_some(Reached { at, level: next.level })
+        let at = At { leaf, lock, version, detour: from.at.detour || is_right };
+        from.at.lock.validate(from.at.version).then_some(Reached { at, level })
     }
 
     /// Descends to the leaf of a target. Nodes remain valid while a thread is pinned that may have read a reference to
