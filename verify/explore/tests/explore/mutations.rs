@@ -11,6 +11,7 @@ use bristlecone_explore::targets::subjects_of;
 use bristlecone_matrix::{TestLevel, by_level, seed, share, takes};
 use bristlecone_sim::{Budget, Mode, Progress, Site, explore_rounds, mutate_rounds, rounds};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::effort::LONGEST;
 
@@ -65,18 +66,28 @@ fn every_store_is_needed(design: impl Into<AnyDesign>) {
     let subjects = subjects_of(design);
     let asked = std::env::var("BRISTLECONE_CELLS").is_ok_and(|cells| cells == "all");
     let all = asked || TestLevel::of_run() == TestLevel::Long;
-    let first = subjects.iter().map(Box::as_ref).take(if all { CONFIGURATIONS } else { 1 });
-    let rounds = rounds(first, &[Mode::Subset]);
+    let most = CONFIGURATIONS.min(subjects.len());
+    let first = if all { most } else { 1 };
     let few = Budget { continuation_crashes: u32::MAX, depth: 1, threads: 2, ..Budget::of(1) };
     let progress = Progress::default();
-    let reports = explore_rounds(&rounds, few, &progress, &|_, _| {});
-    let rounds: Vec<_> = rounds.into_iter().zip(reports.into_iter().flatten()).collect();
+    let explored = |some: Range<usize>| {
+        let rounds = rounds(subjects[some].iter().map(Box::as_ref), &[Mode::Subset]);
+        let reports = explore_rounds(&rounds, few, &progress, &|_, _| {});
+        rounds.into_iter().zip(reports.into_iter().flatten()).collect::<Vec<_>>()
+    };
+    let rounds = explored(0..first);
     let budget = Budget { threads: 2, continuation_crashes: 1, depth: 1, ..Budget::of(RUNS) };
     let passed = rounds.iter().flat_map(|(_, report)| report.sites.iter().copied());
     let sites = passed.filter(|site| !site.is_of_pool() && !site.is_named()).collect();
     let sites = if all { sites } else { drawn(sites) };
     let wanted = |site: &Site| sites.contains(site);
     let mut table = mutate_rounds(&rounds, budget, &wanted, &progress, &|_| {}).explained_by(EXPLAINED);
+    if first < most && !table.survivors().is_empty() {
+        // Leaves of another shape may notice.
+        let others = explored(first..most);
+        let left = mutate_rounds(&others, budget, &|site| table.has_left(site), &progress, &|_| {});
+        table.merge(left);
+    }
     if design == Design::NbTree.into() && !table.survivors().is_empty() {
         // Interactions of threads.
         let among_threads = changed_among_threads(&|site| table.has_left(site));
