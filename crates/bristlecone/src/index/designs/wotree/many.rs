@@ -27,8 +27,12 @@ impl<K: KeyCodec, M: Medium> WoTree<K, M> {
         tell: &mut Tell<'_, V>,
     ) -> Result<()> {
         let is_grouped = K::INLINE && V::INLINE && self.shape.commits_alone();
-        let keys: SmallVec<[_; GROUP]> = items.iter().map(|(key, _)| K::shorten(*key)).collect();
-        let places = if is_grouped { self.glide_many(&keys, &K::pin()) } else { [None; GROUP] };
+        let places = if is_grouped {
+            let keys: SmallVec<[_; GROUP]> = items.iter().map(|(key, _)| K::shorten(*key)).collect();
+            self.glide_many(&keys, &K::pin())
+        } else {
+            [None; GROUP]
+        };
         let mut unsettled =
             Unsettled { flushed: Flushed::none(), leaves: SmallVec::new(), old: SmallVec::new() };
         for ((key, value), place) in items.iter().zip(places) {
