@@ -135,6 +135,7 @@
 mod above;
 mod check;
 mod free;
+mod glide;
 mod inner;
 pub(in crate::index) mod layout;
 mod leaf;
